@@ -1,0 +1,99 @@
+"""`updraft demo`: word count on embedded Spark under a load that rises and falls, watched live, then verified."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+
+from updraft.apps import wordcount
+from updraft.apps.load import Feeder, RiseAndFall
+from updraft.apps.view import Progress, Story, closing, draw
+
+_TOP = 6
+_PLAIN_EVERY_S = 5.0
+
+
+class Latest:
+    """A sink callback that keeps the newest count of every word."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        table = frame.toArrow()
+        fresh = dict(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
+        with self._lock:
+            self._counts.update(fresh)
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._counts)
+
+    def top(self, size: int = _TOP) -> list[tuple[str, int]]:
+        return sorted(self.counts().items(), key=lambda item: (-item[1], item[0]))[:size]
+
+
+def differences(counted: dict[str, int], fed: dict[str, int]) -> int:
+    """How many words have another count than was fed, missing and unknown words included."""
+    return sum(counted.get(word) != fed.get(word) for word in counted.keys() | fed.keys())
+
+
+def main(seconds: float = 90, *, seed: int = 7, console: Console | None = None) -> int:
+    """Run the demo for about `seconds` seconds; returns the process exit code."""
+    console = console or Console()
+    scratch = Path(tempfile.mkdtemp(prefix="updraft-demo-"))
+    try:
+        return _run(scratch, seconds, seed, console)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _run(scratch: Path, seconds: float, seed: int, console: Console) -> int:
+    import updraft as ud
+    from updraft.runtime import run
+
+    began = time.monotonic()
+    # Start-up and the last batches take their share: the load itself is shorter than the demo.
+    feeder = Feeder(scratch / "input", RiseAndFall(seconds=max(5.0, seconds - 20)), seed=seed)
+    latest, story, stop = Latest(), Story(), threading.Event()
+    app = wordcount.topology(scratch / "input", ud.sinks.callback(latest))
+    interactive = console.is_terminal
+    last_line_s = 0.0
+
+    console.print("starting Spark on this machine; the first results appear in a few seconds")
+    feeder.start()
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+
+        def picture() -> Any:
+            elapsed_s = time.monotonic() - began
+            return draw(story, elapsed_s=elapsed_s, seconds=seconds, fed_words=feeder.words_fed, top=latest.top())
+
+        def on_batch(summary: Progress) -> None:
+            nonlocal last_line_s
+            elapsed_s = time.monotonic() - began
+            story.add(summary, elapsed_s)
+            if interactive:
+                live.update(picture())
+            elif elapsed_s - last_line_s >= _PLAIN_EVERY_S:
+                last_line_s = elapsed_s
+                console.print(
+                    f"{elapsed_s:5.0f} s  batch {summary.batch_id}: {story.recent_words_per_s[-1]:,.0f} words/s, "
+                    f"{1000 * summary.seconds:,.0f} ms, {summary.state_rows:,} keys"
+                )
+            if feeder.done and story.words >= feeder.words_fed:
+                stop.set()
+
+        run(app, checkpoint=scratch / "checkpoint", progress=on_batch, stop=stop)
+    feeder.stop()
+    feeder.join()
+    wrong_words = differences(latest.counts(), feeder.expected())
+    console.print(closing(story, wrong_words=wrong_words))
+    return 0 if wrong_words == 0 else 1

@@ -1,0 +1,71 @@
+"""Run one side of a benchmark in a process of its own, with a Spark driver (and JVM) of its own.
+
+A side is a function `request -> result`, both plain JSON, named `module:function`. Sides run one after the
+other, so that none can disturb another; each leaves nothing behind but its result.
+
+    python -m updraft.bench.side MODULE:FUNCTION REQUEST.json RESULT.json
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import updraft.bench
+from updraft.errors import UpdraftError
+
+
+class SideFailed(UpdraftError):
+    """A side of a benchmark ended without a result; the message carries the end of its log."""
+
+
+def run_side(function: str, request: dict[str, Any], *, scratch: Path, timeout_s: float) -> dict[str, Any]:
+    """Result of `function(request)`, computed in a fresh Python process with a fresh JVM."""
+    name = function.replace(":", "-")
+    asked, answered, log = (scratch / f"{name}.{part}" for part in ("request", "result", "log"))
+    asked.write_text(json.dumps({**request, "scratch": str(scratch)}))
+    answered.unlink(missing_ok=True)
+    package_root = str(Path(updraft.bench.__file__).parents[2])
+    python_path = os.pathsep.join(filter(None, (package_root, os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": python_path, "PYSPARK_PYTHON": sys.executable}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "updraft.bench.side", function, str(asked), str(answered)],
+            cwd=scratch,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code: int | str = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = f"none within {timeout_s:.0f} s"
+        finally:
+            # The JVM and the Python workers are in the session of the side: nothing may outlive it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code != 0 or not answered.exists():
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+        raise SideFailed(f"bench side {function} failed (exit code {code}); the end of its log:\n{tail}")
+    result: dict[str, Any] = json.loads(answered.read_text())
+    return result
+
+
+def main(function: str, asked: str, answered: str) -> None:
+    module, name = function.split(":")
+    result = getattr(importlib.import_module(module), name)(json.loads(Path(asked).read_text()))
+    Path(answered).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
