@@ -64,3 +64,11 @@ class CheckpointInUse(CheckpointError):
 
 class JavaNotFound(UpdraftError):
     """No usable Java; the message says how to get one."""
+
+
+class ClusterError(UpdraftError):
+    """A local cluster cannot be started, found, changed or ended."""
+
+
+class TargetError(UpdraftError):
+    """What `updraft run` was asked to run cannot be loaded."""
