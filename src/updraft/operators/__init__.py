@@ -1,0 +1,31 @@
+"""Stateful operators: the classes users subclass, and the built-in aggregations."""
+
+from updraft.operators.aggregate import Aggregate, Combiner, SumOverflow
+from updraft.operators.base import KeyedOperator, ObjectOperator, Table
+from updraft.operators.context import Context, StateTable, TaskObjects
+from updraft.operators.duration import Duration, duration_ms
+from updraft.operators.grouping import Groups, group_rows
+from updraft.operators.invoke import run_keyed, run_objects
+from updraft.operators.output import OutputMismatch, check_output
+from updraft.operators.problems import problems
+
+__all__ = [
+    "Aggregate",
+    "Combiner",
+    "Context",
+    "Duration",
+    "Groups",
+    "KeyedOperator",
+    "ObjectOperator",
+    "OutputMismatch",
+    "StateTable",
+    "SumOverflow",
+    "Table",
+    "TaskObjects",
+    "check_output",
+    "duration_ms",
+    "group_rows",
+    "problems",
+    "run_keyed",
+    "run_objects",
+]

@@ -1,0 +1,36 @@
+"""Durations as users write them: `"10m"`, `"1h"`, a number of seconds, or a `timedelta`."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+
+Duration = str | int | float | timedelta
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+_HOW = "write a positive number of seconds or a text such as '500ms', '30s', '10m', '1h', '7d'"
+
+
+def duration_ms(value: Duration) -> int:
+    """Milliseconds of a duration; raises ValueError that says how to write one."""
+    amount_ms = _amount_ms(value)
+    if amount_ms is None or not math.isfinite(amount_ms) or round(amount_ms) < 1:
+        raise ValueError(f"{value!r} is not a duration: {_HOW}")
+    return round(amount_ms)
+
+
+def _amount_ms(value: object) -> float | None:
+    match value:
+        case bool():
+            return None
+        case int() | float():
+            return value * 1_000
+        case timedelta():
+            return value / timedelta(milliseconds=1)
+        case str():
+            written = _WRITTEN.fullmatch(value)
+            return float(written[1]) * _UNIT_MS[written[2]] if written else None
+        case _:
+            return None

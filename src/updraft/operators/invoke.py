@@ -1,0 +1,57 @@
+"""Calling a user's operator on a batch: rows first, then due timers, every result checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from updraft.operators.base import KeyedOperator, ObjectOperator, declared_tables
+from updraft.operators.context import Context
+from updraft.operators.output import check_output
+from updraft.state.keys import task_of
+
+
+def run_keyed(operator: KeyedOperator, rows: pa.Table, ctx: Context) -> pa.Table:
+    """Output of `process` over the rows (not called without any), then of `on_timer` over what is due."""
+    results: list[pa.Table] = []
+    if rows.num_rows:
+        results.append(check_output(operator.process(rows, ctx), ctx.output, ctx.operator))
+    results += fire_timers(operator, ctx)
+    return pa.concat_tables(results) if results else ctx.output.empty_table()
+
+
+def fire_timers(operator: KeyedOperator, ctx: Context) -> list[pa.Table]:
+    """Output of `on_timer`, one table for each state table with due timers.
+
+    A due timer is cleared before the call: it fires once, and `on_timer` may set it again. What it sets to a
+    time that has already come fires in the next batch.
+    """
+    results: list[pa.Table] = []
+    for name, table in sorted(declared_tables(operator).items()):
+        if not table.timers:
+            continue
+        due = ctx.table(name).due(ctx.now_ms * 1_000)
+        if not due.num_rows:
+            continue
+        ctx.table(name).set_timers(due.select(ctx.keys), pa.nulls(due.num_rows, pa.int64()))
+        made = operator.on_timer(due, replace(ctx, firing=name))
+        if made is not None:
+            results.append(check_output(made, ctx.output, ctx.operator))
+    return results
+
+
+def run_objects(operator: ObjectOperator, rows: pa.Table, ctx: Context) -> pa.Table:
+    """Output of `process`, called once for each task that has rows, in ascending order of task."""
+    if not rows.num_rows:
+        return ctx.output.empty_table()
+    tasks = task_of(ctx.hashes, ctx.tasks_total)
+    order = np.argsort(tasks, kind="stable")
+    present, starts = np.unique(tasks[order], return_index=True)
+    results: list[pa.Table] = []
+    for task, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+        mine = replace(ctx, task=task, hashes=ctx.hashes[chosen])
+        made = operator.bound(mine).process(rows.take(pa.array(chosen)), mine)
+        results.append(check_output(made, ctx.output, ctx.operator))
+    return pa.concat_tables(results)
