@@ -1,0 +1,190 @@
+"""Follow the streams from the sources, give every record its schemas, collect every problem on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from updraft.topology import columns
+from updraft.topology.operators import StatefulKind, aggregate_operator, kind_of, operator_instance
+from updraft.topology.order import DeclaredLeg, declared_legs, node_names, titles, topological_order
+from updraft.topology.records import (
+    AggregateRecord,
+    Grouping,
+    MapRecord,
+    ProcessRecord,
+    Record,
+    SinkRecord,
+    SourceRecord,
+    TransformRecord,
+)
+from updraft.topology.schemas import did_you_mean, differences, merged, stream_schema
+from updraft.topology.validate import shape_problems
+
+if TYPE_CHECKING:
+    from updraft.operators.base import Operator
+    from updraft.state import TableSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is known of one record once its producers are. None: unknown, or wrong and reported."""
+
+    input: pa.Schema | None = None
+    output: pa.Schema | None = None
+    kind: StatefulKind | None = None
+    operator: Operator | None = None
+    tables: Mapping[str, TableSpec] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """Every record's step in topological order, and every problem in the order of the program."""
+
+    names: Mapping[int, str]
+    legs: tuple[DeclaredLeg, ...]
+    steps: Mapping[int, Step]
+    problems: tuple[str, ...]
+
+
+def resolve(name: object, records: Sequence[Record], schemas: Mapping[str, pa.Schema | None]) -> Resolution:
+    """Judge `records`. `schemas` has a source's by its name, and that after transforms by the leg's."""
+    names = node_names(records)
+    who = titles(records, names)
+    order, cycle = topological_order(records)
+    legs = declared_legs(records)
+    known = {record.id: record for record in records}
+    given = _given(records, legs, schemas)
+    steps: dict[int, Step] = {}
+    problems = [*shape_problems(name, records, who, cycle), *_unknown_sources(records, legs, schemas)]
+    for record in (known[i] for i in order):
+        producers = [stream.producer for stream in record.inputs if stream.producer in steps]
+        inputs = [steps[producer].output for producer in producers]
+        clashes = tuple(columns.merge_problems(who[record.id], [who[p] for p in producers], inputs))
+        unsure = clashes or not inputs or any(schema is None for schema in inputs)
+        schema = None if unsure else merged([s for s in inputs if s is not None])
+        step = _step(who[record.id], record, schema, given.get(record.id))
+        # Sinks write what arrives, so a column was reported already where it first appeared.
+        after = None if isinstance(record, SinkRecord) else step.output
+        unfit = tuple(columns.output_problems(who[record.id], schema, after))
+        if after is not None and len(set(after.names)) < len(after.names):
+            step = replace(
+                step, output=None
+            )  # A name that means two columns would only cause odd follow-ups.
+        steps[record.id] = step
+        problems += [*clashes, *step.problems, *unfit]
+    problems += _dead_ends(records, who, steps)
+    return Resolution(names=names, legs=legs, steps=steps, problems=tuple(dict.fromkeys(problems)))
+
+
+def _step(who: str, record: Record, schema: pa.Schema | None, given: pa.Schema | None) -> Step:
+    match record:
+        case SourceRecord() | TransformRecord():
+            return _source_step(who, record, schema, given)
+        case MapRecord():
+            output, problems = columns.map_output(who, record, schema)
+            return Step(input=schema, output=output, problems=problems)
+        case ProcessRecord():
+            return _process_step(who, record, schema)
+        case AggregateRecord():
+            return _aggregate_step(who, record, schema)
+        case SinkRecord():
+            return Step(input=schema, output=schema)
+
+
+def _source_step(
+    who: str, record: SourceRecord | TransformRecord, schema: pa.Schema | None, given: pa.Schema | None
+) -> Step:
+    declared = record.schema if isinstance(record.schema, pa.Schema) else None
+    if declared is None or given is None:
+        found = declared if given is None else given
+        return Step(input=schema, output=None if found is None else stream_schema(found))
+    found_differences = differences(declared, given)
+    if not found_differences:
+        return Step(input=schema, output=stream_schema(given))
+    text = "; ".join(found_differences)
+    problem = (
+        f"{who}: the declared schema (first) is not what Spark delivers (second): {text}; correct schema="
+    )
+    return Step(input=schema, output=stream_schema(declared), problems=(problem,))
+
+
+def _process_step(who: str, record: ProcessRecord, schema: pa.Schema | None) -> Step:
+    operator, wrong = operator_instance(record.operator)
+    problems = [f"{who}: {problem}" for problem in wrong]
+    keys = record.inputs[0].keys if record.inputs else ()
+    keyed = any(stream.grouping is Grouping.KEY for stream in record.inputs)
+    if keyed:
+        problems += columns.key_problems(who, keys, schema)
+    if operator is None:
+        return Step(input=schema, problems=tuple(problems))
+    kind = kind_of(operator)
+    if kind is StatefulKind.KEYED and not keyed:
+        problems.append(f"{who}: a KeyedOperator needs a keyed stream; call key_by(...) before process()")
+    if problems or schema is None:
+        return Step(input=schema, kind=kind, operator=operator, problems=tuple(problems))
+    return _stateful_step(who, kind, operator, schema, keys)
+
+
+def _aggregate_step(who: str, record: AggregateRecord, schema: pa.Schema | None) -> Step:
+    keys = record.inputs[0].keys if record.inputs else ()
+    problems = (
+        *columns.key_problems(who, keys, schema),
+        *columns.aggregate_problems(who, record.aggs, keys, schema),
+    )
+    if problems or schema is None:
+        return Step(input=schema, kind=StatefulKind.AGGREGATE, problems=problems)
+    operator = aggregate_operator(dict(record.aggs))
+    problems = tuple(f"{who}: {problem}" for problem in operator.input_problems(schema, keys))
+    if problems:
+        return Step(input=schema, kind=StatefulKind.AGGREGATE, operator=operator, problems=problems)
+    return _stateful_step(who, StatefulKind.AGGREGATE, operator, schema, keys)
+
+
+def _stateful_step(
+    who: str, kind: StatefulKind, operator: Operator, schema: pa.Schema, keys: tuple[str, ...]
+) -> Step:
+    output, wrong_output = columns.operator_output(who, operator, schema, keys)
+    tables, wrong_tables = columns.operator_tables(who, operator, schema, keys)
+    return Step(
+        input=schema,
+        output=output,
+        kind=kind,
+        operator=operator,
+        tables=tables,
+        problems=(*wrong_output, *wrong_tables),
+    )
+
+
+def _dead_ends(records: Sequence[Record], who: Mapping[int, str], steps: Mapping[int, Step]) -> Iterable[str]:
+    read = {stream.producer for record in records for stream in record.inputs}
+    for record in records:
+        if record.id in read or isinstance(record, SinkRecord):
+            continue
+        step = steps.get(record.id)
+        if step is not None and step.output is not None and not step.output.names:
+            continue  # An operator that only keeps state has nothing to lead anywhere.
+        yield f"{who[record.id]} leads nowhere: give its stream a sink(), process it further, or remove it"
+
+
+def _given(
+    records: Sequence[Record], legs: Sequence[DeclaredLeg], schemas: Mapping[str, pa.Schema | None]
+) -> Mapping[int, pa.Schema | None]:
+    sources = {r.id: schemas.get(str(r.name)) for r in records if isinstance(r, SourceRecord)}
+    return {**sources, **{leg.record: schemas.get(leg.name) for leg in legs}}
+
+
+def _unknown_sources(
+    records: Sequence[Record], legs: Sequence[DeclaredLeg], schemas: Mapping[str, pa.Schema | None]
+) -> Iterable[str]:
+    known = {str(r.name) for r in records if isinstance(r, SourceRecord)} | {leg.name for leg in legs}
+    for name in schemas:
+        if name not in known:
+            yield (
+                f"schemas: there is no source '{name}'.{did_you_mean(name, known)} Sources are: "
+                + (", ".join(sorted(known)) or "none")
+            )

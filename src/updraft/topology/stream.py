@@ -1,0 +1,227 @@
+"""Handles of the fluent API: tuples of inputs; a method records what was said and returns a new handle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pyarrow as pa
+
+from updraft.topology import aggregates
+from updraft.topology.aggregates import Agg
+from updraft.topology.names import safe_label
+from updraft.topology.records import (
+    AggregateRecord,
+    Filter,
+    FrameFn,
+    Grouping,
+    Input,
+    MapOptions,
+    MapRecord,
+    Options,
+    ProcessRecord,
+    SinkRecord,
+    StatefulOptions,
+    TableFn,
+    TransformRecord,
+)
+from updraft.topology.schemas import did_you_mean
+
+if TYPE_CHECKING:
+    from updraft.topology.app import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Rows of one schema from one or several producers."""
+
+    topology: Topology
+    inputs: tuple[Input, ...]
+
+    def transform(self, fn: FrameFn, schema: pa.Schema | None = None) -> Stream:
+        """DataFrame code, run in the JVM; only directly behind sources and other transforms."""
+        # A merged stream is transformed branch by branch: DataFrames of different legs never meet.
+        made = tuple(self._transformed(stream, fn, schema) for stream in self.inputs)
+        return replace(self, inputs=made)
+
+    def map(self, fn: TableFn, *, schema: pa.Schema | None = None, **options: Unpack[MapOptions]) -> Stream:
+        """A stateless function from Arrow table to Arrow table.
+
+        Options: name, parallelism, min_parallelism, max_parallelism; without a parallelism it is fused with
+        its producer. Without `schema` the output columns are found by calling `fn` on an empty table.
+        """
+        label = safe_label(getattr(fn, "__name__", ""), "map")
+        return self._map(fn, label, options, schema=schema)
+
+    def filter(self, fn: Callable[[pa.Table], Any], **options: Unpack[MapOptions]) -> Stream:
+        """The rows for which `fn(table)`, a boolean array, is true. Options as in `map`."""
+        label = safe_label(getattr(fn, "__name__", ""), "filter")
+        return self._map(Filter(predicate=fn), label, options, keeps_schema=True)
+
+    def process(self, operator: object, **options: Unpack[StatefulOptions]) -> Stream:
+        """An ObjectOperator over rows that are not divided by key: state per task, rows go to any task.
+
+        After `to_one()` there is one task that sees everything. After `broadcast()` it is refused: the state
+        would depend on the parallelism. A KeyedOperator needs `key_by`.
+        """
+        return _process(self.topology, self.inputs, operator, options)
+
+    def merge(self, *others: Stream | KeyedStream) -> Stream:
+        """The rows of all these streams, which must have the same columns."""
+        inputs = self.inputs
+        for other in others:
+            if not isinstance(other, Stream):
+                self.topology.complain(
+                    f"merge: {type(other).__name__} is no Stream; merge first, then key_by()"
+                )
+            elif other.topology is not self.topology:
+                self.topology.complain(
+                    f"merge: a stream of topology '{other.topology.name}' cannot join one of "
+                    f"'{self.topology.name}'; write both streams in one topology"
+                )
+            else:
+                inputs += other.inputs
+        return replace(self, inputs=inputs)
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Divide rows by one or several columns: all rows of a key meet in one task."""
+        inputs = tuple(replace(i, grouping=Grouping.KEY, keys=columns) for i in self.inputs)
+        return KeyedStream(topology=self.topology, inputs=inputs)
+
+    def shuffle(self) -> Stream:
+        """Spread rows evenly over the consumer's instances."""
+        return self._grouped(Grouping.SHUFFLE)
+
+    def broadcast(self) -> Stream:
+        """Send every row to every instance of the consumer, which must be stateless."""
+        return self._grouped(Grouping.ALL)
+
+    def to_one(self) -> Stream:
+        """Send every row to one instance."""
+        return self._grouped(Grouping.GLOBAL)
+
+    def local(self) -> Stream:
+        """Prefer an instance on the producer's own worker; spread evenly where there is none."""
+        return self._grouped(Grouping.LOCAL)
+
+    def sink(self, name: str, target: object) -> None:
+        """End here: `target` is one of `ud.sinks` or a callable(df, batch_id)."""
+        self.topology.record(lambda n: SinkRecord(id=n, inputs=self.inputs, name=name, target=target))
+
+    def _transformed(self, stream: Input, fn: FrameFn, schema: pa.Schema | None) -> Input:
+        record = self.topology.record(lambda n: TransformRecord(id=n, inputs=(stream,), fn=fn, schema=schema))
+        return Input(producer=record)
+
+    def _grouped(self, grouping: Grouping) -> Stream:
+        return replace(self, inputs=tuple(replace(i, grouping=grouping, keys=()) for i in self.inputs))
+
+    def _map(self, fn: TableFn, label: str, options: Mapping[str, Any], **more: Any) -> Stream:
+        made = _options(self.topology, label, options, ("tasks", "replicas"))
+        record = self.topology.record(
+            lambda n: MapRecord(id=n, inputs=self.inputs, fn=fn, label=label, options=made, **more)
+        )
+        return replace(self, inputs=(Input(producer=record),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedStream:
+    """Rows divided by key. Every operator here is stateful and emits one row per key it touched in a batch.
+
+    Options: name, tasks (32), parallelism, min_parallelism, max_parallelism, replicas (1).
+    """
+
+    topology: Topology
+    inputs: tuple[Input, ...]
+
+    def count(self, as_: str = "count", **options: Unpack[StatefulOptions]) -> Stream:
+        """Rows per key."""
+        return self._aggregate("count", {as_: aggregates.count()}, options)
+
+    def sum(self, column: str, as_: str | None = None, **options: Unpack[StatefulOptions]) -> Stream:
+        """Sum of `column` per key, in column `as_` ("sum_<column>")."""
+        return self._aggregate("sum", {as_ or f"sum_{column}": aggregates.sum(column)}, options)
+
+    def min(self, column: str, as_: str | None = None, **options: Unpack[StatefulOptions]) -> Stream:
+        """Smallest `column` per key, in column `as_` ("min_<column>")."""
+        return self._aggregate("min", {as_ or f"min_{column}": aggregates.min(column)}, options)
+
+    def max(self, column: str, as_: str | None = None, **options: Unpack[StatefulOptions]) -> Stream:
+        """Largest `column` per key, in column `as_` ("max_<column>")."""
+        return self._aggregate("max", {as_ or f"max_{column}": aggregates.max(column)}, options)
+
+    def mean(self, column: str, as_: str | None = None, **options: Unpack[StatefulOptions]) -> Stream:
+        """Mean of `column` per key, in column `as_` ("mean_<column>")."""
+        return self._aggregate("mean", {as_ or f"mean_{column}": aggregates.mean(column)}, options)
+
+    def aggregate(
+        self,
+        aggs: Mapping[str, Agg] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        tasks: int | None = None,
+        parallelism: int | None = None,
+        min_parallelism: int | None = None,
+        max_parallelism: int | None = None,
+        replicas: int | None = None,
+        **named: Agg,
+    ) -> Stream:
+        """Several aggregates at once: `aggregate(n=ud.count(), total=ud.sum("price"))`.
+
+        A mapping as first argument serves output columns that are no keywords or are called like an option.
+        """
+        options = Options(
+            name=name,
+            tasks=tasks,
+            parallelism=parallelism,
+            min_parallelism=min_parallelism,
+            max_parallelism=max_parallelism,
+            replicas=replicas,
+        )
+        return self._record_aggregate("aggregate", {**(aggs or {}), **named}, options)
+
+    def process(self, operator: object, **options: Unpack[StatefulOptions]) -> Stream:
+        """A KeyedOperator or ObjectOperator of your own, as instance, or as class that needs no arguments."""
+        return _process(self.topology, self.inputs, operator, options)
+
+    def _aggregate(self, label: str, aggs: Mapping[str, Agg], options: Mapping[str, Any]) -> Stream:
+        return self._record_aggregate(label, aggs, _options(self.topology, label, options))
+
+    def _record_aggregate(self, label: str, aggs: Mapping[str, Agg], options: Options) -> Stream:
+        pairs = tuple(aggs.items())
+        record = self.topology.record(
+            lambda n: AggregateRecord(id=n, inputs=self.inputs, aggs=pairs, label=label, options=options)
+        )
+        return Stream(topology=self.topology, inputs=(Input(producer=record),))
+
+
+def _process(
+    topology: Topology,
+    inputs: tuple[Input, ...],
+    operator: object,
+    options: Mapping[str, Any],
+) -> Stream:
+    kind = operator if isinstance(operator, type) else type(operator)
+    label = safe_label(kind.__name__, "process")
+    made = _options(topology, label, options)
+    record = topology.record(
+        lambda n: ProcessRecord(id=n, inputs=inputs, operator=operator, label=label, options=made)
+    )
+    return Stream(topology=topology, inputs=(Input(producer=record),))
+
+
+def _options(
+    topology: Topology, label: str, given: Mapping[str, Any], refused: tuple[str, ...] = ()
+) -> Options:
+    """Known options; unknown ones become complaints, because `**options` lets Python accept any word."""
+    known = {field.name for field in fields(Options)} - set(refused)
+    who = f"operator '{given.get('name') or label}'"
+    for name in given:
+        if name in refused:
+            topology.complain(
+                f"{who}: {name} is for stateful operators only, this one keeps no state; remove it"
+            )
+        elif name not in known:
+            topology.complain(f"{who}: unknown option '{name}'.{did_you_mean(name, known)}")
+    return Options(**{name: value for name, value in given.items() if name in known})
