@@ -1,4 +1,4 @@
-"""A real standalone cluster on this machine: it works, it changes size, and nothing of it survives its owner."""
+"""A real standalone cluster on this machine: it works, changes size, and nothing of it survives its owner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from updraft import cluster
 from updraft.cluster.daemons import CLUSTER_VARIABLE
-from updraft.cluster.processes import marked
+from updraft.cluster.processes import ProcessId, marked, wait_gone
 from updraft.cluster.record import load
 from updraft.errors import ClusterError
 
@@ -46,7 +46,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
         cluster.down(name, home=tmp_path)
 
 
-def members(home: Path) -> tuple[object, ...]:
+def members(home: Path) -> tuple[ProcessId, ...]:
     record = load(home, "default")
     assert record is not None
     return marked(CLUSTER_VARIABLE, record.cluster_id)
@@ -100,7 +100,7 @@ def test_a_job_runs_on_every_node_and_a_killed_supervisor_takes_everything_along
         assert [node.cores_used for node in busy.nodes] == [1, 1, 1]
         # master, 3 workers, 3 executors, and at least a Python daemon for each
         assert len(members(home)) >= 10
-        assert listens_beyond_loopback({process.pid for process in members(home)}) == []  # type: ignore[attr-defined]
+        assert listens_beyond_loopback({process.pid for process in members(home)}) == []
 
         os.kill(started.supervisor_pid, signal.SIGKILL)
         deadline = time.monotonic() + 10
@@ -126,7 +126,7 @@ def test_nodes_join_and_leave() -> None:
         assert running.add_node().name == "node2"
         running.remove_node("node1")
         assert [(node.name, node.registered) for node in running.status().nodes] == [("node2", True)]
-        with pytest.raises(ClusterError, match="no node 'node1' in cluster 'local-.*'; nodes: node2"):
+        with pytest.raises(ClusterError, match=r"no node 'node1' in cluster 'local-.*'; nodes: node2"):
             running.remove_node("node1")
         assert running.add_node().name == "node3"
         directory = running.directory
@@ -143,7 +143,9 @@ def test_a_cluster_ends_with_its_owner_even_by_sigkill(home: Path) -> None:
     finally:
         owner.kill()
         owner.wait()
-    deadline = time.monotonic() + 10
-    while load(home, "default") is not None and time.monotonic() < deadline:
+    assert wait_gone(before, 10) == ()
+    # The supervisor removes the record after its children are gone.
+    deadline = time.monotonic() + 5
+    while cluster.status(home=home) is not None and time.monotonic() < deadline:
         time.sleep(0.1)
     assert cluster.status(home=home) is None

@@ -11,7 +11,7 @@ from updraft.cluster.local import (
     up,
 )
 from updraft.cluster.record import default_home, names
-from updraft.cluster.status import ClusterStatus, NodeStatus, status
+from updraft.cluster.status import ClusterStatus, NodeStatus, status, status_of
 
 __all__ = [
     "ClusterStatus",
@@ -26,5 +26,6 @@ __all__ = [
     "remove_node",
     "run_in_foreground",
     "status",
+    "status_of",
     "up",
 ]

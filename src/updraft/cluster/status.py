@@ -38,6 +38,7 @@ class ClusterStatus:
     directory: Path
     supervisor_pid: int
     master_pid: int | None
+    master_alive: bool
     nodes: tuple[NodeStatus, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -64,6 +65,7 @@ def status_of(record: Record) -> ClusterStatus:
         directory=record.directory,
         supervisor_pid=record.supervisor.pid,
         master_pid=record.master.pid if record.master else None,
+        master_alive=record.master is not None and is_alive(record.master),
         nodes=tuple(
             NodeStatus(
                 name=node.name,

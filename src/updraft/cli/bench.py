@@ -1,0 +1,41 @@
+"""`updraft bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(help="Which benchmark; without it, the names are listed.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller input; ends within 100 s on two cores.")
+    ] = False,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as one JSON object.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the generated input.")] = 7,
+) -> None:
+    """Measure Updraft side by side with stock Spark, in one run; exit code 1 if the outputs differ.
+
+    \b
+    Example:
+      updraft bench                                   # the names
+      updraft bench throughput --quick
+      updraft bench throughput --json throughput.json
+    """
+    from updraft.bench import BENCHES, run_bench
+    from updraft.java import require_java
+
+    if name is None:
+        for known in sorted(BENCHES):
+            typer.echo(known)
+        return
+    if name in BENCHES:
+        require_java()
+    if not run_bench(name, quick=quick, json_path=json_path, seed=seed).verified:
+        raise typer.Exit(1)

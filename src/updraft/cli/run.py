@@ -1,0 +1,95 @@
+"""`updraft run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from updraft.cli.output import notes, write_json
+from updraft.errors import UpdraftError
+
+
+class Policy(StrEnum):
+    """Who decides on parallelism; `static` leaves it as the topology says."""
+
+    STATIC = "static"
+
+
+def run(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="module:attr or path/to/file.py[:attr]")],
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Where state and progress are kept; a run continues from it."),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="Spark master; without it, embedded on all cores.")
+    ] = None,
+    policy: Annotated[Policy, typer.Option(help="Who decides on parallelism.")] = Policy.STATIC,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="End when all input that is there is processed.")
+    ] = False,
+    max_batches: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N batches.")] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='Least time between batches, such as "1s"; default: none.'),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+    ] = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per batch and one at the end.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Run a topology until it is stopped.
+
+    The attribute is a Topology, or a function that takes the Spark session and returns one; 'app' unless
+    named. Ctrl-C or SIGTERM finishes the batch, commits it and exits with 0; a second one aborts. The next
+    run with the same checkpoint continues after the last committed batch.
+
+    \b
+    Example:
+      updraft run wordcount.py --checkpoint checkpoints/wordcount
+      updraft run my.package:app --master spark://127.0.0.1:7077 --set spark.executor.memory=1g
+      updraft run wordcount.py:app --until-idle --json
+    """
+    if debug:
+        context.find_root().params["debug"] = True
+    spark_conf = parse_settings(settings or ())
+    from updraft.cli.target import load_target
+    from updraft.java import require_java
+
+    topology = load_target(target)
+    require_java()
+    from updraft.cli.progress import watch
+    from updraft.runtime import run as run_topology
+
+    with watch(notes(), json_) as progress:
+        result = run_topology(
+            topology,
+            checkpoint=checkpoint,
+            master=master,
+            trigger=trigger,
+            max_batches=max_batches,
+            until_idle=until_idle,
+            spark_conf=spark_conf,
+            progress=progress.batch,
+        )
+    if json_:
+        write_json({"result": result})
+    else:
+        notes().print(progress.closing())
+
+
+def parse_settings(given: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE strings as a dict; UpdraftError lists every one that is none."""
+    wrong = [one for one in given if not one.partition("=")[1] or not one.partition("=")[0].strip()]
+    if wrong:
+        raise UpdraftError(
+            "--set wants KEY=VALUE, such as spark.executor.memory=1g; got: " + ", ".join(wrong)
+        )
+    return {key.strip(): value for key, _, value in (one.partition("=") for one in given)}
