@@ -1,1 +1,1 @@
-"""The papers' applications with seeded generators: each is a topology, its input and a plain recomputation."""
+"""The papers' applications with seeded generators: a topology, its input, a plain recomputation."""

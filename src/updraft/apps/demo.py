@@ -1,4 +1,4 @@
-"""`updraft demo`: word count on embedded Spark under a load that rises and falls, watched live, then verified."""
+"""`updraft demo`: word count on embedded Spark under a load that rises and falls, live, then verified."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def _run(scratch: Path, seconds: float, seed: int, console: Console) -> int:
 
         def picture() -> Any:
             elapsed_s = time.monotonic() - began
-            return draw(story, elapsed_s=elapsed_s, seconds=seconds, fed_words=feeder.words_fed, top=latest.top())
+            return draw(
+                story, elapsed_s=elapsed_s, seconds=seconds, fed_words=feeder.words_fed, top=latest.top()
+            )
 
         def on_batch(summary: Progress) -> None:
             nonlocal last_line_s
@@ -85,7 +87,8 @@ def _run(scratch: Path, seconds: float, seed: int, console: Console) -> int:
             elif elapsed_s - last_line_s >= _PLAIN_EVERY_S:
                 last_line_s = elapsed_s
                 console.print(
-                    f"{elapsed_s:5.0f} s  batch {summary.batch_id}: {story.recent_words_per_s[-1]:,.0f} words/s, "
+                    f"{elapsed_s:5.0f} s  batch {summary.batch_id}: "
+                    f"{story.recent_words_per_s[-1]:,.0f} words/s, "
                     f"{1000 * summary.seconds:,.0f} ms, {summary.state_rows:,} keys"
                 )
             if feeder.done and story.words >= feeder.words_fed:

@@ -35,7 +35,7 @@ class RiseAndFall:
 
 
 class Feeder:
-    """Feeds a directory until its load is over or it is stopped; `start` starts its thread, `join` waits for it."""
+    """Feeds a directory from a thread of its own until its load is over or it is stopped."""
 
     def __init__(
         self,

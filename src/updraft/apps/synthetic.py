@@ -1,15 +1,15 @@
-"""E-Storm's synthetic application (paper 4, §V-A1, Fig. 5a and Table I): state of a chosen size and intensity.
+"""E-Storm's synthetic application (paper 4, §V-A1, Fig. 5a and Table I): state of chosen size and use.
 
     events (Op_1) -> enter (Op_2, stateful) -> scatter (Op_3, stateless) -> leave (Op_4, stateful) -> sink
 
-Knobs, with the paper's defaults: N_s stateful tasks in total, half of them in Op_2 and half in Op_4; E_s entries
-kept by each stateful task; F_s state accesses made for every tuple.
+Knobs, with the paper's defaults: N_s stateful tasks in total, half of them in Op_2 and half in Op_4; E_s
+entries kept by each stateful task; F_s state accesses made for every tuple.
 
 Deviations. The paper caps each task's map at E_s and overwrites old entries; here the keys are drawn from
-N_s/2 * E_s values, which the hash spreads evenly over the tasks, so a task holds E_s entries on average and no
-entry is ever evicted: the final state is then a function of the input alone and can be verified. An access is
-one read and one write of the tuple's entry, made for all rows of the instance at once. Op_3 renames the keys
-(multiplication modulo the number of keys), so that Op_4 must receive nearly every tuple from another instance.
+N_s/2 * E_s values, which the hash spreads evenly over the tasks, so a task holds E_s entries on average and
+no entry is ever evicted: the final state is then a function of the input alone and can be verified. An access
+is one read and one write of the tuple's entry, made for all rows of the instance at once. Op_3 renames the
+keys (multiplication modulo the number of keys), so that a tuple meets another task in Op_4 than in Op_2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from updraft.apps.text import KeyFiles, write_key_files
-from updraft.operators import Context, KeyedOperator
+from updraft.operators.base import Columns, KeyedOperator
+from updraft.operators.context import Context
 
 EVENTS = pa.schema([("key", pa.int64()), ("value", pa.int64())])
-_STRIDE = 2_654_435_761  # prime, so it has no factor in common with a power of two times a small number of tasks
+_STRIDE = 2_654_435_761  # prime: one to one modulo any number of keys that is not its multiple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class Knobs:
 class StateAccess(KeyedOperator):
     """Accesses the entry of every tuple's key F_s times; an entry counts its accesses and sums its values."""
 
-    state = {"accesses": pa.int64(), "total": pa.int64()}
+    state: ClassVar[Columns | None] = {"accesses": pa.int64(), "total": pa.int64()}
 
     def __init__(self, accesses_per_tuple: int, *, emit_entries: bool) -> None:
         self._accesses_per_tuple = accesses_per_tuple
@@ -76,7 +77,9 @@ class StateAccess(KeyedOperator):
         return pa.schema([input.field(keys[0]), ("accesses", pa.int64()), ("total", pa.int64())])
 
     def process(self, rows: pa.Table, ctx: Context) -> pa.Table:
-        touched = rows.group_by(list(ctx.keys), use_threads=False).aggregate([("value", "sum"), ("value", "count")])
+        touched = rows.group_by(list(ctx.keys), use_threads=False).aggregate(
+            [("value", "sum"), ("value", "count")]
+        )
         key = touched.select(list(ctx.keys))
         entries = key
         for access in range(self._accesses_per_tuple):
@@ -138,7 +141,9 @@ def topology(
     return app
 
 
-def generate(directory: Path, knobs: Knobs, *, files: int = 8, rows_per_file: int = 20_000, seed: int = 7) -> KeyFiles:
+def generate(
+    directory: Path, knobs: Knobs, *, files: int = 8, rows_per_file: int = 20_000, seed: int = 7
+) -> KeyFiles:
     """Seeded input: uniform keys, one Parquet file per batch."""
     return write_key_files(directory, files, rows_per_file, keys=knobs.keys, seed=seed)
 
@@ -159,7 +164,8 @@ def app(spark: Any) -> Any:
 def expected(written: KeyFiles, knobs: Knobs) -> dict[str, dict[int, tuple[int, int]]]:
     """Plain recomputation of the final state: operator -> key -> (accesses, total)."""
     present: npt.NDArray[np.int64] = np.flatnonzero(written.counts)
-    entries = [(int(n) * knobs.accesses_per_tuple, int(t)) for n, t in zip(written.counts[present], written.totals[present], strict=True)]
+    accesses = (written.counts[present] * knobs.accesses_per_tuple).tolist()
+    entries = list(zip(accesses, written.totals[present].tolist(), strict=True))
     moved = present * _STRIDE % knobs.keys
     return {
         "enter": dict(zip(present.tolist(), entries, strict=True)),

@@ -2,9 +2,9 @@
 
 Words come from the standard library's own documentation (`pydoc_data.topics` and the docstrings of a few
 pure-Python modules), so every machine has them and nothing is downloaded. The same seed gives the same bytes
-on every machine with the same Python minor version and the same numpy: another Python has other documentation,
-and numpy reserves the right to change a generator's stream between releases (NEP 19). Nothing here ever
-depends on Python's `hash`, on locale or on the order of a directory.
+on every machine with the same Python release and the same numpy: another Python has other documentation, and
+numpy reserves the right to change a generator's stream between releases (NEP 19). Nothing here depends on
+Python's `hash`, on the locale or on the order of a directory.
 """
 
 from __future__ import annotations
@@ -22,12 +22,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 _WORD = re.compile(r"[a-z]{2,14}")
-_DOCUMENTED = ("argparse", "asyncio", "collections", "datetime", "decimal", "functools", "heapq", "pathlib", "re")
+_DOCUMENTED = (
+    "argparse",
+    "asyncio",
+    "collections",
+    "datetime",
+    "decimal",
+    "functools",
+    "heapq",
+    "pathlib",
+    "re",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFiles:
-    """What `write_key_files` wrote, with the recomputed truth: how often and with which total each key occurs."""
+    """What `write_key_files` wrote, with the recomputed truth: count and total of each key."""
 
     paths: tuple[Path, ...]
     rows: int
@@ -83,7 +93,8 @@ def zipf_thresholds(size: int, exponent: float) -> npt.NDArray[np.float64]:
     """Cumulative probabilities of ranks 1..size under p(r) ~ r^-exponent; the last is exactly 1."""
     weights = np.arange(1, size + 1, dtype=np.float64) ** -exponent
     cumulative = np.cumsum(weights)
-    return cumulative / cumulative[-1]
+    shares: npt.NDArray[np.float64] = cumulative / cumulative[-1]
+    return shares
 
 
 class ZipfText:
@@ -112,7 +123,7 @@ class ZipfText:
         offsets = np.frombuffer(offsets_buffer, np.int64, len(ids) + 1)
         text = np.frombuffer(data, np.uint8, int(offsets[-1])).copy()
         text[offsets[words_per_line::words_per_line] - 1] = ord("\n")
-        return memoryview(text)
+        return text.data
 
 
 def write_text_files(
@@ -166,7 +177,7 @@ def write_rows(
     for number, (key, value) in enumerate(batches):
         path = directory / f"part-{number:05d}.parquet"
         hidden = path.with_name(f".{path.name}.tmp")
-        # Random integers gain nothing from dictionaries or compression, and both sides would pay to undo them.
+        # Random integers gain nothing from dictionaries or compression, which all sides would have to undo.
         pq.write_table(
             pa.table({"key": key, "value": value}), hidden, compression="none", use_dictionary=False
         )

@@ -86,7 +86,9 @@ def sparkline(values: deque[float]) -> str:
     return "".join(_BARS[min(len(_BARS) - 1, int(value / top * len(_BARS)))] for value in values)
 
 
-def draw(story: Story, *, elapsed_s: float, seconds: float, fed_words: int, top: list[tuple[str, int]]) -> RenderableType:
+def draw(
+    story: Story, *, elapsed_s: float, seconds: float, fed_words: int, top: list[tuple[str, int]]
+) -> RenderableType:
     """The live view."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
@@ -116,9 +118,13 @@ def closing(story: Story, *, wrong_words: int | None) -> RenderableType:
     table.add_row("highest load", f"{max(story.recent_words_per_s, default=0):,.0f} words/s")
     table.add_row(
         "time per batch",
-        f"{percentile(story.batch_ms, 0.5):,.0f} ms typical, {percentile(story.batch_ms, 0.99):,.0f} ms for the slowest 1 %",
+        f"{percentile(story.batch_ms, 0.5):,.0f} ms typical, "
+        f"{percentile(story.batch_ms, 0.99):,.0f} ms for the slowest 1 %",
     )
-    table.add_row("state kept", f"{story.state_rows:,} words, {story.state_bytes / 1e6:,.1f} MB, saved after every batch")
+    table.add_row(
+        "state kept",
+        f"{story.state_rows:,} words, {story.state_bytes / 1e6:,.1f} MB, saved after every batch",
+    )
     if wrong_words is not None:
         verdict = "every count is exact" if wrong_words == 0 else f"{wrong_words:,} words have a wrong count"
         table.add_row("compared with a recount", verdict)

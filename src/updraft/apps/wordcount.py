@@ -33,9 +33,9 @@ def split_words(lines: pa.Table) -> pa.Table:
 def _words(lines: pa.Array) -> pa.Array:
     """Words of one array, without looking at a line or a word in Python.
 
-    Deleting the spaces from the bytes of all lines puts the words end to end, which is how Arrow stores strings:
-    only the offsets remain to be found. They are the positions of spaces and of line ends, each moved left by
-    the number of spaces before it. An empty word repeats an offset, so dropping repeated offsets drops it.
+    Deleting the spaces from the bytes of all lines puts the words end to end, as Arrow stores strings: only
+    the offsets remain to be found. They are the positions of spaces and of line ends, each moved left by the
+    number of spaces before it. An empty word repeats an offset, so dropping repeated offsets drops it.
     UTF-8 never has a space byte inside another character, so this is right for any text.
     """
     if lines.type != pa.string():

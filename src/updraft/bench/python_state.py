@@ -1,7 +1,7 @@
 """The same count in PySpark's own Python state API: `transformWithState` with a row-based StatefulProcessor.
 
-Settings, source, trigger and measurement are those of the native side. It is orders of magnitude slower, so the
-benchmark gives it fewer rows; its rate is steady per row, and its state is verified like the others'.
+Settings, source, trigger and measurement are those of the native side. It is orders of magnitude slower, so
+the benchmark gives it fewer rows; its state is verified like the others'.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from updraft.bench.spark import TriggerLog, native_session, steady_rows_per_s
 
@@ -27,7 +27,12 @@ class CountRows(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._count = handle.getValueState("count", "count long")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+    def handleInputRows(  # noqa: N802
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803
+    ) -> Iterator[Row]:
         before = self._count.get()
         count = (0 if before is None else before[0]) + sum(1 for _ in rows)
         self._count.update((count,))
@@ -39,7 +44,7 @@ class CountRows(StatefulProcessor):
 
 def throughput(request: dict[str, Any]) -> dict[str, Any]:
     """Steady rate of each workload of the request."""
-    spark = native_session(partitions=request["partitions"])
+    spark = native_session()
     try:
         return {work["name"]: _run(spark, work, Path(request["scratch"])) for work in request["workloads"]}
     finally:
@@ -47,13 +52,14 @@ def throughput(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, Any]:
+    spark.conf.set("spark.sql.shuffle.partitions", work["native_partitions"])
     log = TriggerLog()
     spark.streams.addListener(log)
     checkpoint = scratch / f"python-{work['name']}"
     source = spark.readStream.option("maxFilesPerTrigger", work["files_per_batch"])
     if work["kind"] == "text":
         lines = source.format("text").load(work["input"])
-        rows, key_type = lines.select(F.explode(F.split("value", " ")).alias("word")), "string"
+        rows, key_type = lines.select(sf.explode(sf.split("value", " ")).alias("word")), "string"
     else:
         rows, key_type = source.format("parquet").schema("key long, value long").load(work["input"]), "long"
     key = work["key"]
@@ -67,7 +73,7 @@ def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, 
     spark.streams.removeListener(log)
     state = spark.read.format("statestore").option("stateVarName", "count").load(str(checkpoint))
     target = scratch / f"python-{work['name']}.parquet"
-    dumped = state.select(F.col(f"key.{key}").alias("key"), F.col("value.count").alias("count"))
+    dumped = state.select(sf.col(f"key.{key}").alias("key"), sf.col("value.count").alias("count"))
     pq.write_table(dumped.toArrow(), target)
     return {
         "rows_per_s": steady_rows_per_s(

@@ -55,10 +55,18 @@ def run_side(function: str, request: dict[str, Any], *, scratch: Path, timeout_s
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if code != 0 or not answered.exists():
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
-        raise SideFailed(f"bench side {function} failed (exit code {code}); the end of its log:\n{tail}")
+        raise SideFailed(f"bench side {function} failed (exit code {code}):\n{telling(log.read_text())}")
     result: dict[str, Any] = json.loads(answered.read_text())
     return result
+
+
+def telling(log: str) -> str:
+    """The lines of a Spark log that say what went wrong: causes first, they are far above the end."""
+    lines = log.splitlines()
+    causes = [
+        line for line in lines if line.lstrip().startswith(("Caused by", "ImportError", "ModuleNotFound"))
+    ]
+    return "\n".join([*dict.fromkeys(causes), "...", *lines[-20:]])
 
 
 def main(function: str, asked: str, answered: str) -> None:

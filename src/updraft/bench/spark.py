@@ -1,10 +1,10 @@
 """What every side of a benchmark shares: Spark settings, the session, and the one instrument that measures.
 
 Fairness rests on this file. Both sides get the same settings, including those that make Structured Streaming
-itself quicker on a local disk (checkpoint file manager without shell commands, no checksum files, raw local
-file system, unix domain sockets to Python). Both sides are measured by the same `StreamingQueryListener`: what
-Spark reports about a trigger (its start and its whole duration, with listing, logs and commit), never what
-Updraft says about itself.
+itself quicker on a local disk (checkpoint file manager without shell commands, no checksum files, unix domain
+sockets to Python). Both sides are measured by the same `StreamingQueryListener`:
+what Spark reports about a trigger (its start and its whole duration, with listing, logs and commit), never
+what Updraft says about itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -30,6 +29,11 @@ NATIVE_STATE: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
+# What the native sides cannot take. RocksDB uploads snapshots through `FileSystem.getLocal`, which casts to
+# LocalFileSystem: with the raw one every snapshot fails with a ClassCastException, in transformWithState at
+# once and in aggregations unnoticed. And Updraft's own worker daemon is Updraft, not a setting.
+_NOT_FOR_NATIVE = frozenset({"spark.hadoop.fs.file.impl", "spark.python.daemon.module"})
+
 
 def shared_settings() -> dict[str, str]:
     """Settings of both sides: those `updraft.runtime` starts Spark with."""
@@ -41,20 +45,20 @@ def shared_settings() -> dict[str, str]:
             "spark.python.unix.domain.socket.enabled": "true",
             "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
             "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         }
     return dict(settings())
 
 
-def native_session(*, partitions: int, master: str = "local[2]") -> SparkSession:
+def native_session(master: str = "local[2]") -> SparkSession:
     """Stock Spark with RocksDB and changelog checkpointing, and the settings Updraft runs with."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("updraft-bench-native")
     for name, value in {**shared_settings(), **NATIVE_STATE}.items():
-        builder = builder.config(name, value)
-    spark = builder.config("spark.sql.shuffle.partitions", partitions).getOrCreate()
+        if name not in _NOT_FOR_NATIVE:
+            builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -67,6 +71,8 @@ class Trigger:
     rows: int
     started_s: float
     duration_ms: int
+    offsets: tuple[str | None, str | None] = (None, None)
+    """Start and end offset of the first source, as it writes them."""
 
     @property
     def ended_s(self) -> float:
@@ -74,7 +80,7 @@ class Trigger:
 
 
 class TriggerLog(StreamingQueryListener):
-    """Collects the triggers that ran a batch; add it with `spark.streams.addListener` before the query starts."""
+    """Collects the triggers that ran a batch; add it as a listener before the query starts."""
 
     def __init__(self, on_trigger: Callable[[Trigger, Any], None] | None = None) -> None:
         self._seen: dict[int, Trigger] = {}
@@ -84,16 +90,16 @@ class TriggerLog(StreamingQueryListener):
     def triggers(self) -> tuple[Trigger, ...]:
         return tuple(self._seen[batch_id] for batch_id in sorted(self._seen))
 
-    def onQueryStarted(self, event: Any) -> None:
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         pass
 
-    def onQueryIdle(self, event: Any) -> None:
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         pass
 
-    def onQueryTerminated(self, event: Any) -> None:
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         pass
 
-    def onQueryProgress(self, event: Any) -> None:
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         progress = event.progress
         if "addBatch" not in progress.durationMs:
             return
@@ -102,6 +108,7 @@ class TriggerLog(StreamingQueryListener):
             rows=progress.numInputRows,
             started_s=datetime.fromisoformat(progress.timestamp).timestamp(),
             duration_ms=progress.batchDuration,
+            offsets=(progress.sources[0].startOffset, progress.sources[0].endOffset),
         )
         self._seen.setdefault(trigger.batch_id, trigger)
         if self._on_trigger is not None:
@@ -124,7 +131,14 @@ def steady_rows_per_s(triggers: Sequence[Trigger], *, warm: int, rows_per_batch:
     return len(steady) * rows_per_batch / span_s
 
 
-def files_to_directory(files: Sequence[Path]) -> Path:
-    """The directory all input files share."""
-    (directory,) = {path.parent for path in files}
-    return directory
+def socket_batches(triggers: Sequence[Trigger]) -> dict[str, Any]:
+    """(first row, last row, ended_s) of every batch that read from a socket source, and its duration."""
+    batches = []
+    for trigger in triggers:
+        start, end = trigger.offsets
+        if end is None or trigger.rows == 0:
+            continue
+        # The socket source's offset is the number of its newest row, -1 or nothing before the first.
+        first = int(start) + 1 if start not in (None, "null") else 0
+        batches.append((first, int(end), trigger.ended_s, trigger.duration_ms))
+    return {"batches": [batch[:3] for batch in batches], "batch_ms": [batch[3] for batch in batches]}

@@ -1,0 +1,33 @@
+"""The benchmarks by name, and the one entry point of the command line."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from updraft.bench.framework import Outcome, UnknownBench, execute
+
+# Modules are imported when asked for: listing the names must not load numpy, Arrow or Spark.
+BENCHES: Mapping[str, str] = {
+    "latency": "updraft.bench.latency",
+    "state-size": "updraft.bench.state_size",
+    "throughput": "updraft.bench.throughput",
+}
+
+
+def run_bench(
+    name: str,
+    quick: bool = False,
+    json_path: Path | None = None,
+    seed: int = 7,
+    *,
+    console: Console | None = None,
+) -> Outcome:
+    """Run the benchmark called `name`; `--quick` ends within 100 s on two cores."""
+    if name not in BENCHES:
+        raise UnknownBench(f"there is no benchmark '{name}'; choose one of: {', '.join(sorted(BENCHES))}")
+    run = importlib.import_module(BENCHES[name]).run
+    return execute(name, run, quick=quick, json_path=json_path, seed=seed, console=console)
