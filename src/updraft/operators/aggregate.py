@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from updraft.errors import UpdraftError
-from updraft.operators.arrays import one_array
+from updraft.operators.arrays import one_array, take_rows
 from updraft.operators.base import KeyedOperator
 from updraft.operators.context import Context, Hashes
 from updraft.operators.duration import Duration, duration_ms
@@ -121,10 +121,10 @@ class Aggregate(KeyedOperator):
             return layout.output.empty_table()
         fresh, hashes = touched
         keys = fresh.select(layout.keys.names)
-        found = ctx.state.get(keys, hashes)
+        found = ctx.state.get(keys, hashes, presorted=True)
         if found.mask.any():
             fresh = _with_state(layout, fresh, found.values)
-        ctx.state.put(fresh, hashes)
+        ctx.state.put(fresh, hashes, presorted=True)
         partials = {partial.name: one_array(fresh.column(partial.name)) for partial in layout.partials}
         results = [result.finish(partials) for result in layout.results]
         return pa.Table.from_arrays([*keys.columns, *results], schema=layout.output)
@@ -154,7 +154,7 @@ def _touched(
 
 def _reduced(layout: Layout, rows: pa.Table, groups: Groups) -> pa.Table:
     """Input rows -> one row of partials per group."""
-    keys = rows.select(layout.keys.names).take(pa.array(groups.first))
+    keys = take_rows(rows.select(layout.keys.names), groups.first)
     columns: list[pa.Array] = []
     for partial in layout.partials:
         with _naming_overflow(partial, keys):
@@ -165,7 +165,7 @@ def _reduced(layout: Layout, rows: pa.Table, groups: Groups) -> pa.Table:
 def _merged(layout: Layout, combined: pa.Table, hashes: Hashes | None) -> tuple[pa.Table, Hashes]:
     """Rows of partials of several senders -> one per key."""
     groups = group_rows(combined.select(layout.keys.names), hashes)
-    keys = combined.select(layout.keys.names).take(pa.array(groups.first))
+    keys = take_rows(combined.select(layout.keys.names), groups.first)
     columns: list[pa.Array] = []
     for partial in layout.partials:
         with _naming_overflow(partial, keys):

@@ -28,6 +28,28 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
 
 
+def without_view(column: pa.Array) -> pa.Array:
+    """Texts and bytes in a kind that every Arrow kernel knows; many have none for views."""
+    if pt.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    if pt.is_binary_view(column.type):
+        return column.cast(pa.large_binary())
+    return column
+
+
+def take(column: pa.Array, rows: npt.NDArray[np.intp]) -> pa.Array:
+    """The values at `rows`, of the column's own type."""
+    taken = without_view(column).take(pa.array(rows))
+    return taken if taken.type.equals(column.type) else taken.cast(column.type)
+
+
+def take_rows(table: pa.Table, rows: npt.NDArray[np.intp]) -> pa.Table:
+    """The rows at `rows`, in that order."""
+    return pa.Table.from_arrays(
+        [take(one_array(column), rows) for column in table.columns], schema=table.schema
+    )
+
+
 def validity(array: pa.Array) -> Bools | None:
     """True where the value is not null; None when nothing is null."""
     if array.null_count == 0:
@@ -40,7 +62,7 @@ def storage_type(dtype: pa.DataType) -> pa.DataType | None:
 
     Bools are bit-packed in Arrow and therefore cast, not viewed; see `numbers`.
     """
-    if pt.is_integer(dtype) or pt.is_float32(dtype) or pt.is_float64(dtype):
+    if pt.is_integer(dtype) or pt.is_floating(dtype):
         return dtype
     if pt.is_boolean(dtype):
         return pa.uint8()

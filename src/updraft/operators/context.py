@@ -15,13 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Hashes = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
 
 
 class Found(Protocol):
     """The answer of a lookup: one row per key asked for, nulls where the key has no state."""
 
     @property
-    def mask(self) -> npt.NDArray[np.bool_]: ...
+    def mask(self) -> Mask: ...
 
     @property
     def values(self) -> pa.Table: ...
@@ -30,22 +31,38 @@ class Found(Protocol):
 class StateTable(Protocol):
     """The part of `updraft.state.KeyedTable` that operators use."""
 
-    def get(self, keys: pa.Table, hashes: Hashes | None = None) -> Found: ...
+    def get(self, keys: pa.Table, hashes: Hashes | None = None, *, presorted: bool = False) -> Found:
+        """One answer per key; sees what this batch has put before. `presorted`: the hashes ascend."""
+        ...
 
     def put(
         self,
         rows: pa.Table,
         hashes: Hashes | None = None,
-        timers_us: npt.NDArray[np.int64] | None = None,
-    ) -> None: ...
+        timers_us: npt.NDArray[np.int64] | pa.Array | None = None,
+        *,
+        presorted: bool = False,
+    ) -> None:
+        """Insert or replace rows of key and value columns; the last one wins where a key comes twice."""
+        ...
 
-    def delete(self, keys: pa.Table, hashes: Hashes | None = None) -> None: ...
+    def delete(self, keys: pa.Table, hashes: Hashes | None = None, *, presorted: bool = False) -> Mask:
+        """Remove keys; returns which of them existed."""
+        ...
 
-    def scan(self) -> pa.Table: ...
+    def scan(self) -> pa.Table:
+        """Every row of this instance's tasks: costs as much as the state is large."""
+        ...
 
-    def due(self, now_us: int) -> pa.Table: ...
+    def due(self, now_us: int) -> pa.Table:
+        """Keys whose timer is at or before `now_us`, with the timer as `__timer_us`."""
+        ...
 
-    def set_timers(self, keys: pa.Table, timers_us: pa.Array) -> None: ...
+    def set_timers(
+        self, keys: pa.Table, timers_us: npt.NDArray[np.int64] | pa.Array | None, hashes: Hashes | None = None
+    ) -> Mask:
+        """Set (null: clear) the timers of keys that have state; returns which have."""
+        ...
 
 
 class TaskObjects(Protocol):

@@ -24,7 +24,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from updraft.operators.arrays import Bools, Vector, numbers, one_array, storage_type, validity, words128
+from updraft.operators.arrays import (
+    Bools,
+    Vector,
+    numbers,
+    one_array,
+    storage_type,
+    take,
+    validity,
+    without_view,
+    words128,
+)
 from updraft.operators.context import Hashes
 from updraft.state.keys import hash_keys
 
@@ -92,6 +102,9 @@ def group_rows(keys: pa.Table, hashes: Hashes | None = None) -> Groups:
     `hashes` are `hash_keys` of the columns; without them only what is distinct is hashed where that is
     cheaper.
     """
+    if keys.num_rows == 0:
+        none = np.zeros(0, np.intp)
+        return Groups(rows=0, hashes=np.zeros(0, np.uint64), first=none, sorted_rows=none, sorted_starts=none)
     columns = [one_array(column) for column in keys.columns]
     if hashes is None and len(columns) == 1 and _is_encodable(columns[0].type):
         return _group_encoded(columns[0])
@@ -176,7 +189,8 @@ def _packed_order(values: npt.NDArray[np.uint64], *, free_bits: bool = False) ->
 def _equal_pairs(columns: Sequence[pa.Array], left: Index, right: Index) -> bool:
     for column in columns:
         if _is_text(column.type):
-            one, other = column.take(pa.array(left)), column.take(pa.array(right))
+            texts = without_view(column)
+            one, other = take(texts, left), take(texts, right)
             if not _equal_texts(one, other):
                 return False
             continue
@@ -206,8 +220,6 @@ def _comparable(column: pa.Array) -> list[Vector]:
 
 def _values(column: pa.Array) -> list[Vector]:
     dtype = column.type
-    if pt.is_float16(dtype):
-        return _values(column.cast(pa.float32()))
     if pt.is_dictionary(dtype):
         return _comparable(column.cast(dtype.value_type))
     if pt.is_decimal128(dtype):
@@ -221,7 +233,7 @@ def _values(column: pa.Array) -> list[Vector]:
     # One NaN and one zero, then compared by bits.
     nan: Bools = np.isnan(values)
     canonical = np.where(nan, values.dtype.type("nan"), values + values.dtype.type(0.0))
-    return [canonical.view(np.uint64 if canonical.itemsize == 8 else np.uint32)]
+    return [canonical.view(f"u{canonical.itemsize}")]
 
 
 def _encode(column: pa.Array) -> pa.DictionaryArray:
@@ -229,7 +241,8 @@ def _encode(column: pa.Array) -> pa.DictionaryArray:
     if pt.is_dictionary(column.type):
         # A dictionary from outside may repeat values or hide nulls in two places.
         column = column.cast(column.type.value_type)
-    return column.dictionary_encode(null_encoding="encode")
+    # Arrow's encoding of views turns null into the empty text.
+    return without_view(column).dictionary_encode(null_encoding="encode")
 
 
 def _is_encodable(dtype: pa.DataType) -> bool:

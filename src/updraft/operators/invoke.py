@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from updraft.operators.arrays import take_rows
 from updraft.operators.base import KeyedOperator, ObjectOperator, declared_tables
 from updraft.operators.context import Context
 from updraft.operators.output import check_output
@@ -35,7 +36,7 @@ def fire_timers(operator: KeyedOperator, ctx: Context) -> list[pa.Table]:
         due = ctx.table(name).due(ctx.now_ms * 1_000)
         if not due.num_rows:
             continue
-        ctx.table(name).set_timers(due.select(ctx.keys), pa.nulls(due.num_rows, pa.int64()))
+        ctx.table(name).set_timers(due.select(ctx.keys), None)
         made = operator.on_timer(due, replace(ctx, firing=name))
         if made is not None:
             results.append(check_output(made, ctx.output, ctx.operator))
@@ -52,6 +53,6 @@ def run_objects(operator: ObjectOperator, rows: pa.Table, ctx: Context) -> pa.Ta
     results: list[pa.Table] = []
     for task, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
         mine = replace(ctx, task=task, hashes=ctx.hashes[chosen])
-        made = operator.bound(mine).process(rows.take(pa.array(chosen)), mine)
+        made = operator.bound(mine).process(take_rows(rows, chosen), mine)
         results.append(check_output(made, ctx.output, ctx.operator))
     return pa.concat_tables(results)

@@ -17,7 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from updraft.operators.arrays import Bools, Vector, from_numbers, numbers, storage_type, validity
+from updraft.operators.arrays import (
+    Bools,
+    Vector,
+    from_numbers,
+    numbers,
+    storage_type,
+    take,
+    validity,
+    without_view,
+)
 from updraft.operators.decimals import add_limbs, fold_limbs, from_limbs, limbs
 from updraft.operators.grouping import Groups
 
@@ -48,7 +57,6 @@ def is_ordered(dtype: pa.DataType) -> bool:
     """Whether min and max are defined over `dtype`."""
     return bool(
         storage_type(dtype) is not None
-        or pt.is_float16(dtype)
         or pt.is_decimal(dtype)
         or _is_view(dtype)
         or pt.is_string(dtype)
@@ -73,8 +81,6 @@ def sum_by(column: pa.Array, groups: Groups, dtype: pa.DataType) -> pa.Array:
         parts = fold_limbs(limbs(column.cast(dtype), valid), partial(_fold, np.add, groups=groups))
         total, too_big = from_limbs(parts, dtype, some)
         return _checked(total, too_big)
-    if pt.is_float16(column.type):
-        column = column.cast(pa.float32())
     values = numbers(column)
     if valid is not None:
         values = np.where(valid, values, values.dtype.type(0))
@@ -105,7 +111,8 @@ def add(left: pa.Array, right: pa.Array) -> pa.Array:
         parts = add_limbs(limbs(left, left_valid), limbs(right, right_valid))
         return _checked(*from_limbs(parts, left.type, some))
     one, other = _zero_filled(left, left_valid), _zero_filled(right, right_valid)
-    total = one + other
+    with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is NaN, as it should be
+        total = one + other
     if total.dtype.kind == "i":
         _raise_first(((one ^ total) & (other ^ total)) < 0)
     return from_numbers(total, left.type, some)
@@ -131,7 +138,8 @@ def extreme(left: pa.Array, right: pa.Array, *, smallest: bool) -> pa.Array:
 def _fold(ufunc: np.ufunc, values: Vector, *, groups: Groups) -> Vector:
     if groups.is_trivial:
         return np.asarray(values[groups.first])
-    return np.asarray(ufunc.reduceat(values[groups.order], groups.starts))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(ufunc.reduceat(values[groups.order], groups.starts))
 
 
 def _count_true(valid: Bools, groups: Groups) -> npt.NDArray[np.int64]:
@@ -164,10 +172,8 @@ def _int_sums(values: Vector, groups: Groups) -> npt.NDArray[np.int64]:
 
 def _extreme_by_arrow(column: pa.Array, groups: Groups, *, smallest: bool) -> pa.Array:
     if groups.is_trivial:
-        return column.take(pa.array(groups.first))
+        return take(column, groups.first)
     pick = "min" if smallest else "max"
-    if pt.is_float16(column.type):
-        return extreme_by(column.cast(pa.float32()), groups, smallest=smallest).cast(column.type)
     pairs = pa.table({"group": groups.codes, "value": _plain(column)})
     found = pairs.group_by("group", use_threads=False).aggregate([("value", pick)])
     by_group = np.argsort(found.column("group").to_numpy())
@@ -177,13 +183,9 @@ def _extreme_by_arrow(column: pa.Array, groups: Groups, *, smallest: bool) -> pa
 def _plain(column: pa.Array) -> pa.Array:
     """The column in a type that Arrow's min and max kernels know."""
     dtype = column.type
-    if pt.is_string_view(dtype):
-        return column.cast(pa.large_string())
-    if pt.is_binary_view(dtype):
-        return column.cast(pa.large_binary())
     if pt.is_decimal(dtype) and dtype.bit_width < 128:
         return column.cast(pa.decimal128(38, dtype.scale))
-    return column
+    return without_view(column)
 
 
 def _is_view(dtype: pa.DataType) -> bool:
