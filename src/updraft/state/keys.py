@@ -9,6 +9,7 @@ null has a hash of its own. Decimals hash by their unscaled value (a column has 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from updraft.errors import StateError
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Column = pa.Array | pa.ChunkedArray
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 Hasher = Callable[[Sequence[Column]], U64]
 
 # Published constants of the hash; changing one invalidates every checkpoint.
@@ -145,7 +146,7 @@ def _hash_dictionary(array: pa.DictionaryArray) -> U64:
         return np.full(len(array), NULL_HASH, np.uint64)
     of_values = _hash_array(array.dictionary)
     indices = array.indices
-    hashes = of_values[np.asarray(indices.fill_null(0) if indices.null_count else indices)]
+    hashes: U64 = of_values[np.asarray(indices.fill_null(0) if indices.null_count else indices)]
     if indices.null_count:
         hashes[np.asarray(pc.is_null(indices))] = NULL_HASH
     return hashes
@@ -160,7 +161,7 @@ def _hash_words(words: U64) -> U64:
     return out
 
 
-def fixed_view(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def fixed_view(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Zero-copy view of the value buffer of a fixed-width array, whatever its offset."""
     buffer = array.buffers()[1]
     size = np.dtype(dtype).itemsize
@@ -185,10 +186,10 @@ def _words(array: pa.Array) -> U64:
     return values.view(np.uint64)
 
 
-def float_words(values: npt.NDArray[np.generic]) -> U64:
+def float_words(values: npt.NDArray[Any]) -> U64:
     """Bit patterns of floats with one zero and one NaN, so that equal keys are equal words."""
     words = (values.astype(np.float64) + 0.0).view(np.uint64)
-    words[np.isnan(values)] = NAN_BITS  # type: ignore[call-overload]
+    words[np.isnan(values)] = NAN_BITS
     return words
 
 
@@ -249,7 +250,7 @@ def _hash_bytes(array: pa.Array) -> U64:
         hashes[block] = _hash_block(padded, starts[block], lengths[block])
     long = np.flatnonzero(lengths > LONG_BYTES)
     if len(long):
-        raw = memoryview(padded.view(np.uint8))
+        raw = padded.view(np.uint8).data
         digests = [xxhash.xxh3_64_intdigest(raw[starts[i] : starts[i] + lengths[i]]) for i in long]
         hashes[long] = _hash_words(np.array(digests, np.uint64))
     return hashes
@@ -282,7 +283,7 @@ def _words_at(padded: U64, at: I64) -> U64:
     """The little-endian 64-bit words that start at these byte positions."""
     index = at >> 3
     shift = (at.view(np.uint64) & np.uint64(7)) << np.uint64(3)
-    words = padded[index]
+    words: U64 = padded[index]
     words >>= shift
     index += 1
     upper = padded[index]

@@ -56,13 +56,27 @@ def is_ascending(hashes: U64) -> bool:
     return bool((hashes[1:] >= hashes[:-1]).all())
 
 
+def search(hashes: U64, wanted: U64) -> I64:
+    """`np.searchsorted` (left) of ascending hashes in ascending hashes, at the lower of two costs.
+
+    A binary search costs about 45 ns a needle; merging the two sorted sequences (which is what a stable sort
+    of their concatenation does) about 5 ns an element of either.
+    """
+    if len(hashes) > 7 * len(wanted):
+        return np.searchsorted(hashes, wanted)
+    order = np.argsort(np.concatenate([wanted, hashes]), kind="stable")
+    rows = np.flatnonzero(order < len(wanted))
+    rows -= np.arange(len(wanted))
+    return rows
+
+
 def match(run: Run, wanted: Needles, subset: I64 | None) -> I64:
     """Row of each wanted key in the run, -1 where absent; `subset` selects needles, in hash order."""
     hashes = wanted.hashes if subset is None else wanted.hashes[subset]
     last = len(run) - 1
     if last < 0 or not len(hashes):
         return np.full(len(hashes), -1, np.int64)
-    rows: I64 = np.searchsorted(run.hashes, hashes)
+    rows = search(run.hashes, hashes)
     np.minimum(rows, last, out=rows)
     hit = run.hashes[rows] == hashes
     if not (wanted.injective and run.raw_keys[0] is not None):
@@ -181,7 +195,7 @@ def nulls(kind: pa.DataType, count: int) -> pa.Array:
 
 
 def locate(runs: Sequence[LiveRun], wanted: Needles, now_ms: int) -> Hits:
-    """The newest live version of every needle; `runs` newest first. Deleted and expired rows count as absent."""
+    """The newest live version of every needle; `runs` newest first. Deleted and expired count as absent."""
     remaining = wanted.order
     found = np.zeros(len(wanted), np.bool_)
     parts: list[tuple[Run, I64 | None, I64]] = []

@@ -1,47 +1,45 @@
-"""Merging sorted runs, newest wins: rows that exist are overwritten in place of a copy, others inserted."""
+"""Merging sorted runs, newest wins: rows that exist are overwritten in a copy, others woven in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from updraft.state.keys import I64, U64, Mask
-from updraft.state.lookup import LiveRun, match, needles_of
+from updraft.state.lookup import LiveRun, match, needles_of, search
 from updraft.state.run import Raw, Run, from_raw, take_rows
 
 
 def merge(older: Run, newer: Run, *, default_hash: bool = True) -> Run:
     """Both runs as one; where both hold a key, the newer row is kept (tombstones included)."""
-    if not len(older):
-        return newer
-    if not len(newer):
-        return older
-    weave = _weave(older, newer, default_hash)
-    return Run(
-        hashes=weave.hashes(older, newer),
-        keys=tuple(
-            weave.column(*columns)
-            for columns in zip(older.keys, older.raw_keys, newer.keys, newer.raw_keys, strict=True)
-        ),
-        values=tuple(
-            weave.column(*columns)
-            for columns in zip(older.values, older.raw_values, newer.values, newer.raw_values, strict=True)
-        ),
-        deleted=_merged_flags(weave, older.deleted, newer.deleted),
-        expires_ms=weave.optional(older.expires_ms, newer.expires_ms),
-        timers_us=weave.optional(older.timers_us, newer.timers_us),
-    )
+    return merge_all((newer, older), default_hash=default_hash)
 
 
 def merge_all(runs: Sequence[Run], *, default_hash: bool = True) -> Run:
-    """Merge runs given newest first; starting at the small ones keeps the copying geometric."""
-    merged = runs[0]
-    for older in runs[1:]:
-        merged = merge(older, merged, default_hash=default_hash)
-    return merged
+    """Merge runs given newest first.
+
+    Everything is matched against the oldest run, usually the largest: keys it has are overwritten in a copy
+    of its values, and only keys it lacks are merged among themselves and woven in.
+    """
+    runs = [run for run in runs if len(run)] or list(runs[:1])
+    oldest = runs[-1]
+    known: list[tuple[Run, I64]] = []
+    fresh: list[Run] = []
+    for run in runs[-2::-1]:
+        rows = match(oldest, needles_of(run, default_hash=default_hash), None)
+        found = rows >= 0
+        if found.all():
+            known.append((run, rows))
+            continue
+        fresh.append(take_rows(run, np.flatnonzero(~found)) if found.any() else run)
+        if found.any():
+            known.append((take_rows(run, np.flatnonzero(found)), rows[found]))
+    merged = _overwritten(oldest, known) if known else oldest
+    if not fresh:
+        return merged
+    return _woven(merged, merge_all(fresh[::-1], default_hash=default_hash))
 
 
 def drop_dead(run: Run, now_ms: int) -> Run:
@@ -79,59 +77,91 @@ def row_slices(hashes: U64, ranges: Sequence[tuple[int, int]]) -> list[slice]:
     return slices
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Weave:
-    """Where the rows of an older and a newer run go in the merged one."""
+def _overwritten(run: Run, changes: Sequence[tuple[Run, I64]]) -> Run:
+    """The run with rows replaced by those of other runs, later ones on top; keys and hashes are the same."""
 
-    total: int
-    older_to: I64 | None  # None: older rows keep their place
-    newer_to: I64
-
-    def hashes(self, older: Run, newer: Run) -> U64:
-        return older.hashes if self.older_to is None else self.both(older.hashes, newer.hashes)
-
-    def both(self, older: Raw, newer: Raw) -> Raw:
-        if self.older_to is None:
-            out = older.copy()
-        else:
-            out = np.empty(self.total, older.dtype)
-            out[self.older_to] = older
-        out[self.newer_to] = newer
+    def fixed(column: Raw, others: Sequence[Raw]) -> Raw:
+        out = column.copy()
+        for (_, rows), other in zip(changes, others, strict=True):
+            out[rows] = other
         return out
 
-    def optional(self, older: I64 | None, newer: I64 | None) -> I64 | None:
-        return None if older is None or newer is None else self.both(older, newer)  # type: ignore[return-value]
+    def value(index: int) -> pa.Array:
+        column, view = run.values[index], run.raw_values[index]
+        views = [change.raw_values[index] for change, _ in changes]
+        if view is not None and not any(other is None for other in views):
+            return from_raw(fixed(view, views), column.type)
+        sources = [column, *(change.values[index] for change, _ in changes)]
+        starts = np.cumsum([len(source) for source in sources])
+        picked = fixed(
+            np.arange(len(run)),
+            [np.arange(start, start + len(c)) for start, (c, _) in zip(starts[:-1], changes, strict=True)],
+        )
+        return pa.concat_arrays(sources).take(pa.array(picked))
 
-    def column(
-        self, older: pa.Array, older_raw: Raw | None, newer: pa.Array, newer_raw: Raw | None
-    ) -> pa.Array:
-        if older_raw is not None and newer_raw is not None:
-            return from_raw(self.both(older_raw, newer_raw), older.type)
-        source = self.both(np.arange(len(older)), np.arange(len(older), len(older) + len(newer)))
-        return pa.concat_arrays([older, newer]).take(pa.array(source))
+    def extra(name: str) -> I64 | None:
+        column = getattr(run, name)
+        if column is None:
+            return None
+        return fixed(column, [getattr(change, name) for change, _ in changes])
+
+    return Run(
+        hashes=run.hashes,
+        keys=run.keys,
+        values=tuple(value(index) for index in range(len(run.values))),
+        deleted=_flags(len(run), [(run, slice(None)), *changes]),
+        expires_ms=extra("expires_ms"),
+        timers_us=extra("timers_us"),
+    )
 
 
-def _weave(older: Run, newer: Run, default_hash: bool) -> _Weave:
-    rows = match(older, needles_of(newer, default_hash=default_hash), None)
-    fresh = np.flatnonzero(rows < 0)
-    if not len(fresh):
-        return _Weave(total=len(older), older_to=None, newer_to=rows)
+def _woven(older: Run, fresh: Run) -> Run:
+    """Two runs without a key in common as one."""
     total = len(older) + len(fresh)
-    # The j-th inserted row goes behind the older rows with a smaller hash and the j rows inserted before it.
-    inserted = np.searchsorted(older.hashes, newer.hashes[fresh]) + np.arange(len(fresh))
+    # The j-th fresh row goes behind the older rows with a smaller hash and the j fresh rows before it.
+    fresh_to = search(older.hashes, fresh.hashes) + np.arange(len(fresh))
     from_older = np.ones(total, np.bool_)
-    from_older[inserted] = False
+    from_older[fresh_to] = False
     older_to = np.flatnonzero(from_older)
-    newer_to = older_to[rows] if len(fresh) < len(rows) else rows
-    newer_to[fresh] = inserted
-    return _Weave(total=total, older_to=older_to, newer_to=newer_to)
+
+    def fixed(left: Raw, right: Raw) -> Raw:
+        out = np.empty(total, left.dtype)
+        out[older_to] = left
+        out[fresh_to] = right
+        return out
+
+    source: list[pa.Array] = []
+
+    def column(left: pa.Array, left_raw: Raw | None, right: pa.Array, right_raw: Raw | None) -> pa.Array:
+        if left_raw is not None and right_raw is not None:
+            return from_raw(fixed(left_raw, right_raw), left.type)
+        if not source:
+            source.append(pa.array(fixed(np.arange(len(older)), np.arange(len(older), total))))
+        return pa.concat_arrays([left, right]).take(source[0])
+
+    def extra(left: I64 | None, right: I64 | None) -> I64 | None:
+        return None if left is None or right is None else fixed(left, right)
+
+    return Run(
+        hashes=fixed(older.hashes, fresh.hashes),
+        keys=tuple(
+            column(*pair) for pair in zip(older.keys, older.raw_keys, fresh.keys, fresh.raw_keys, strict=True)
+        ),
+        values=tuple(
+            column(*pair)
+            for pair in zip(older.values, older.raw_values, fresh.values, fresh.raw_values, strict=True)
+        ),
+        deleted=_flags(total, [(older, older_to), (fresh, fresh_to)]),
+        expires_ms=extra(older.expires_ms, fresh.expires_ms),
+        timers_us=extra(older.timers_us, fresh.timers_us),
+    )
 
 
-def _merged_flags(weave: _Weave, older: Mask | None, newer: Mask | None) -> Mask | None:
-    if older is None and newer is None:
+def _flags(total: int, parts: Sequence[tuple[Run, I64 | slice]]) -> Mask | None:
+    """Tombstone flags of a merged run, None if it has none."""
+    if all(run.deleted is None for run, _ in parts):
         return None
-    out = np.zeros(weave.total, np.bool_)
-    if older is not None:
-        out[slice(None) if weave.older_to is None else weave.older_to] = older
-    out[weave.newer_to] = False if newer is None else newer
+    out = np.zeros(total, np.bool_)
+    for run, rows in parts:
+        out[rows] = False if run.deleted is None else run.deleted
     return out if out.any() else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from updraft.errors import StateError
 from updraft.state.keys import I64, U64, Mask, fixed_view
 from updraft.state.spec import DELETED, EXPIRES, HASH, TIMER, TIMER_ORDER, TableSpec
 
-Raw = npt.NDArray[np.generic]
+Raw: TypeAlias = npt.NDArray[Any]
 NO_TIMER = int(np.iinfo(np.int64).max)
 """Timer value of a row without a timer."""
 _RAW_BYTES = {8: "u1", 16: "u2", 32: "u4", 64: "u8"}

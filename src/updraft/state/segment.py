@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
 import xxhash
@@ -39,7 +39,7 @@ class _HashingFile:
 
     closed = False
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: RawIOBase) -> None:
         self._file = file
         self.digest = xxhash.xxh3_64()
         self.bytes = 0
@@ -71,13 +71,13 @@ def write_segment(path: Path, batch: pa.RecordBatch, *, fsync: bool = False) -> 
     batch = batch.replace_schema_metadata(metadata)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb", buffering=0) as file:
-            sink = _HashingFile(file)  # type: ignore[arg-type]
+        with temporary.open("wb", buffering=0) as file:
+            sink = _HashingFile(file)
             with pa.ipc.new_file(pa.PythonFile(sink, "w"), batch.schema) as writer:
                 writer.write_batch(batch)
             if fsync:
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -95,7 +95,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def open_segment(path: Path, ref: SegmentRef, *, verify: bool = True) -> Segment:
-    """Map a segment file; FileNotFoundError when there is none, SegmentCorrupt when it is not what was sealed."""
+    """Map a segment file; SegmentCorrupt when it is not what was sealed."""
     size = path.stat().st_size
     if size != ref.bytes:
         raise SegmentCorrupt(_corrupt(ref, path, f"has {size} bytes instead of {ref.bytes}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,7 +90,7 @@ class SegmentRef:
             "rows": self.rows,
             "bytes": self.bytes,
             "checksum": self.checksum,
-            "tasks": _ranges(self.tasks),
+            "tasks": task_ranges(self.tasks),
             "min_timer_us": self.min_timer_us,
         }
 
@@ -103,12 +103,13 @@ class SegmentRef:
             rows=value["rows"],
             bytes=value["bytes"],
             checksum=value["checksum"],
-            tasks=tuple(task for first, last in value["tasks"] for task in range(first, last + 1)),
+            tasks=tasks_of_ranges(value["tasks"]),
             min_timer_us=value["min_timer_us"],
         )
 
 
-def _ranges(tasks: tuple[int, ...]) -> list[list[int]]:
+def task_ranges(tasks: Iterable[int]) -> list[list[int]]:
+    """Tasks as [first, last] pairs, the compact form used in JSON."""
     ranges: list[list[int]] = []
     for task in sorted(tasks):
         if ranges and ranges[-1][1] == task - 1:
@@ -116,6 +117,11 @@ def _ranges(tasks: tuple[int, ...]) -> list[list[int]]:
         else:
             ranges.append([task, task])
     return ranges
+
+
+def tasks_of_ranges(ranges: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """Inverse of `task_ranges`."""
+    return tuple(task for first, last in ranges for task in range(first, last + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

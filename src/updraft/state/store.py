@@ -91,7 +91,7 @@ CACHE = SegmentCache()
 
 
 class LocalStore:
-    """Segments under a local root; what is missing or damaged there is fetched from the fallback directory."""
+    """Segments under a local root; what is missing or damaged there comes from the fallback."""
 
     def __init__(
         self, root: Path, fallback: Path | None = None, *, fsync: bool = False, cache: SegmentCache = CACHE
@@ -174,6 +174,6 @@ def link_or_copy(source: Path, target: Path) -> None:
             raise
         except OSError:
             shutil.copyfile(source, temporary)
-        os.replace(temporary, target)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)  # replace() leaves it when both names are already one file

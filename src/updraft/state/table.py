@@ -17,9 +17,10 @@ from updraft.state.compaction import levels_to_merge
 from updraft.state.keys import I64, U64, Hasher, Mask, hash_keys, hash_range, task_of
 from updraft.state.lookup import Hits, LiveRun, Needles, locate, match, needles, needles_of
 from updraft.state.merge import drop_dead, live_rows, merge, merge_all, row_slices
-from updraft.state.run import NO_TIMER, Run, from_raw, take_rows, to_batch
+from updraft.state.run import NO_TIMER, Run, empty_run, from_raw, take_rows, to_batch
 from updraft.state.spec import TIMER, Level, Sealed, SegmentRef, TableSpec
 from updraft.state.store import SegmentStore
+from updraft.state.timers import due_rows, earliest_timer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +168,7 @@ class KeyedTable:
         newer: list[LiveRun] = []
         for level, earliest in self._with_earliest_timer():
             if earliest is not None and earliest <= now_us:
-                rows = self._current(level, _due_rows(level.run, now_us), newer)
+                rows = self._current(level, due_rows(level.run, now_us), newer)
                 found.append((level.run, rows))
             newer.append(level)
         schema = pa.schema([*self.spec.key, pa.field(TIMER, pa.int64())])
@@ -198,7 +199,12 @@ class KeyedTable:
         )
         if count == len(sealed):
             merged = drop_dead(merged, self.now_ms)
-        metadata = {"operator": self._operator, "table": self._table, "batch": str(batch)}
+        metadata = {
+            "operator": self._operator,
+            "table": self._table,
+            "batch": str(batch),
+            "keys": str(len(self.spec.key)),
+        }
         size, checksum = self._store.write(name, to_batch(merged, self.spec, metadata))
         added = SegmentRef(
             name=name,
@@ -207,7 +213,7 @@ class KeyedTable:
             bytes=size,
             checksum=checksum,
             tasks=self._tasks_in(merged),
-            min_timer_us=_earliest(merged),
+            min_timer_us=earliest_timer(merged),
         )
         kept = self.levels[: len(self.levels) - count]
         replaced = tuple(level.ref.name for level in self.levels[len(kept) :])
@@ -289,8 +295,6 @@ class KeyedTable:
     def _everything(self) -> Run:
         runs = [self._live_part(level) for level in self._runs()]
         if not runs:
-            from updraft.state.run import empty_run
-
             return empty_run(self.spec)
         return drop_dead(merge_all(runs, default_hash=self._default_hash), self.now_ms)
 
@@ -300,7 +304,7 @@ class KeyedTable:
         return tuple(task for task in self.mine if row_slices(run.hashes, hash_range((task,), self.tasks)))
 
     def _with_earliest_timer(self) -> list[tuple[LiveRun, int | None]]:
-        pending = [(LiveRun(run=run, live=None), _earliest(run)) for run in reversed(self._pending)]
+        pending = [(LiveRun(run=run, live=None), earliest_timer(run)) for run in reversed(self._pending)]
         if all(level.ref.min_timer_us is None for level in self.levels) and not pending:
             return []
         refs = [level.ref.min_timer_us for level in reversed(self.levels)]
@@ -324,30 +328,6 @@ class KeyedTable:
             hidden = other.hides(candidates.hashes)
             rows = rows[~hit if hidden is None else ~hit | hidden]
         return rows
-
-
-def _due_rows(run: Run, now_us: int) -> I64:
-    timers = run.timers_us
-    if timers is None:
-        return np.empty(0, np.int64)
-    order = run.timer_order
-    if order is None:
-        return np.flatnonzero(timers <= now_us)
-    low, high = 0, len(order)
-    while low < high:  # bisect through the permutation: touches log(rows) pages of the mapped file
-        middle = (low + high) // 2
-        if timers[order[middle]] <= now_us:
-            low = middle + 1
-        else:
-            high = middle
-    return order[:low].astype(np.int64)
-
-
-def _earliest(run: Run) -> int | None:
-    if run.timers_us is None or not len(run):
-        return None
-    earliest = int(run.timers_us.min())
-    return None if earliest == NO_TIMER else earliest
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

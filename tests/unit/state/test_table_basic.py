@@ -32,7 +32,8 @@ def test_put_is_visible_in_the_batch_and_after_it(tmp_path: Path) -> None:
     assert found.mask.tolist() == [True, False, True]
     assert found.values["n"].to_pylist() == [20, None, 10]
     sealed = state.seal("op/t-0", 0)
-    assert sealed is not None and sealed.rows_written == 3
+    assert sealed is not None
+    assert sealed.rows_written == 3
     again = table(LocalStore(tmp_path), (Level(ref=sealed.added),))
     assert again.get(pa.table({"k": [3]})).values["n"].to_pylist() == [30]
     assert again.seal("op/t-1", 1) is None
