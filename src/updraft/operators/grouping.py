@@ -79,7 +79,7 @@ class Groups:
         """Rows sorted by group, in their original order within a group."""
         if self.sorted_rows is not None:
             return self.sorted_rows
-        return _packed_order(self.codes.astype(np.uint64), free_bits=True)
+        return _code_order(self.codes)
 
     @cached_property
     def codes(self) -> Index:
@@ -132,8 +132,7 @@ def _group_encoded(column: pa.Array) -> Groups:
 
 def _group_sorted(columns: Sequence[pa.Array], hashes: Hashes) -> Groups:
     rows = len(hashes)
-    order = _packed_order(hashes)
-    ascending = hashes[order]
+    order, ascending = _hash_order(hashes)
     new = np.empty(rows, np.bool_)
     new[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
@@ -169,21 +168,33 @@ def _group_exact(columns: Sequence[pa.Array], hashes: Hashes) -> Groups:
     )
 
 
-def _packed_order(values: npt.NDArray[np.uint64], *, free_bits: bool = False) -> Index:
-    """Stable argsort of `values`; `free_bits`: they are small numbers whose high bits are unused."""
-    rows = len(values)
-    bits = np.uint64(max(1, (rows - 1).bit_length())) if rows else np.uint64(1)
-    low = np.uint64((1 << int(bits)) - 1)
-    packed = (values << bits) if free_bits else (values & ~low)
-    packed |= np.arange(rows, dtype=np.uint64)
-    packed.sort()
-    packed &= low
-    order = packed.astype(np.intp)
-    if not free_bits:
-        ascending = values[order]
-        if np.any(ascending[1:] < ascending[:-1]):
-            return np.argsort(values, kind="stable")
-    return order
+def _hash_order(hashes: Hashes) -> tuple[Index, Hashes]:
+    """Rows in stable ascending order of hash, and the hashes in that order."""
+    low = _row_bits(len(hashes))
+    order = _sorted_rows(hashes & ~low, low)
+    ascending = hashes[order]
+    if np.any(ascending[1:] < ascending[:-1]):
+        order = np.argsort(hashes, kind="stable")
+        ascending = hashes[order]
+    return order, ascending
+
+
+def _code_order(codes: Index) -> Index:
+    """Rows in stable ascending order of group number."""
+    low = _row_bits(len(codes))
+    return _sorted_rows(codes.astype(np.uint64) << np.uint64(int(low).bit_length()), low)
+
+
+def _row_bits(rows: int) -> np.uint64:
+    return np.uint64((1 << max(1, rows - 1).bit_length()) - 1)
+
+
+def _sorted_rows(high: npt.NDArray[np.uint64], low: np.uint64) -> Index:
+    """Row numbers in the order of the high bits; works in place, fresh memory costs as much as the sort."""
+    high |= np.arange(len(high), dtype=np.uint64)
+    high.sort()
+    high &= low
+    return high.view(np.intp)
 
 
 def _equal_pairs(columns: Sequence[pa.Array], left: Index, right: Index) -> bool:

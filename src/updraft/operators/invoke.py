@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from updraft.operators.arrays import take_rows
-from updraft.operators.base import KeyedOperator, ObjectOperator, declared_tables
+from updraft.operators.base import KeyedOperator, ObjectOperator
 from updraft.operators.context import Context
 from updraft.operators.output import check_output
 from updraft.state.keys import task_of
@@ -30,8 +30,10 @@ def fire_timers(operator: KeyedOperator, ctx: Context) -> list[pa.Table]:
     time that has already come fires in the next batch.
     """
     results: list[pa.Table] = []
-    for name, table in sorted(declared_tables(operator).items()):
-        if not table.timers:
+    if type(operator).on_timer is KeyedOperator.on_timer:
+        return results
+    for name, spec in sorted(operator.tables(ctx.input, ctx.keys).items()):
+        if not spec.timers:
             continue
         due = ctx.table(name).due(ctx.now_ms * 1_000)
         if not due.num_rows:

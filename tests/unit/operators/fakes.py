@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from updraft.operators import Context, StateTable
+from updraft.operators import Context, StateTable, TaskObjects
 from updraft.operators.context import Hashes
 from updraft.state.keys import hash_keys
 from updraft.state.spec import TableSpec
@@ -121,7 +121,7 @@ def context(
     rows: pa.Table,
     keys: tuple[str, ...],
     tables: Mapping[str, StateTable] | None = None,
-    objects: DictObjects | None = None,
+    objects: TaskObjects | None = None,
     *,
     now_ms: int = 0,
     tasks: int = 4,
