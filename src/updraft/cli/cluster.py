@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from updraft.cli.output import complain, notes, results, write_json
+from updraft.cli.output import complain, results, say, write_json
 
 if TYPE_CHECKING:
     from updraft.cluster import ClusterStatus
@@ -50,7 +50,7 @@ def up(
             write_json(ready.to_json())
             return
         results().print(ready.master_url)
-        notes().print(f"{len(ready.nodes)} nodes are up; web page {ready.ui_url}, logs in {ready.directory}")
+        say(f"{len(ready.nodes)} nodes are up; web page {ready.ui_url}, logs in {ready.directory}")
 
     if foreground:
         settings = cluster.prepare(nodes, cores, memory, directory, name=name)
@@ -75,7 +75,7 @@ def down(
 
     for one in cluster.names(cluster.default_home()) if all_ else (name,):
         ended = cluster.down(one)
-        notes().print(f"cluster '{one}' has ended" if ended else f"there is no cluster '{one}'")
+        say(f"cluster '{one}' has ended" if ended else f"there is no cluster '{one}'")
 
 
 @app.command()
@@ -139,7 +139,7 @@ def remove(
     from updraft import cluster
 
     cluster.remove_node(node, name)
-    notes().print(f"{node} has left cluster '{name}'")
+    say(f"{node} has left cluster '{name}'")
 
 
 def _show(now: ClusterStatus) -> None:

@@ -21,6 +21,11 @@ def results() -> Console:
     return Console(highlight=False, soft_wrap=True)
 
 
+def say(message: str) -> None:
+    """A remark for people, never broken into lines by us: paths and URLs are copied from it."""
+    notes().print(Text(message), soft_wrap=True)
+
+
 def complain(message: str) -> None:
     # As Text: a message may hold square brackets that are no markup.
     notes().print(Text(message, style="red"), soft_wrap=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from updraft.cli.output import notes, write_json
+from updraft.cli.output import notes, plain, say, write_json
 from updraft.errors import UpdraftError
 
 
@@ -37,6 +37,13 @@ def run(
         str | None,
         typer.Option(metavar="TIME", help='Least time between batches, such as "1s"; default: none.'),
     ] = None,
+    checkpoint_interval: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Bring the checkpoint up to date every N batches.")
+    ] = 1,
+    allow_dropped: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OP", help="Drop the stored state of this removed operator; may be repeated."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
@@ -60,6 +67,7 @@ def run(
     if debug:
         context.find_root().params["debug"] = True
     spark_conf = parse_settings(settings or ())
+    pace = None if trigger is None else parse_trigger(trigger)
     from updraft.cli.target import load_target
     from updraft.java import require_java
 
@@ -73,16 +81,36 @@ def run(
             topology,
             checkpoint=checkpoint,
             master=master,
-            trigger=trigger,
+            trigger=pace,
             max_batches=max_batches,
             until_idle=until_idle,
+            checkpoint_interval=checkpoint_interval,
+            allow_dropped=tuple(allow_dropped or ()),
             spark_conf=spark_conf,
             progress=progress.batch,
         )
     if json_:
-        write_json({"result": result})
-    else:
-        notes().print(progress.closing())
+        # One figure per batch: those were printed with the batches.
+        write_json({"result": {key: value for key, value in plain(result).items() if key != "trigger_ms"}})
+        return
+    say(progress.closing())
+    say(
+        f"state and progress are in {result.checkpoint}"
+        if checkpoint
+        else "without --checkpoint, state ends here"
+    )
+    if result.spark_log is not None:
+        say(f"Spark's log: {result.spark_log}")
+
+
+def parse_trigger(written: str) -> str:
+    """ "1s" as Spark writes it; UpdraftError if it is no duration."""
+    from updraft.operators.duration import duration_ms
+
+    try:
+        return f"{duration_ms(written)} milliseconds"
+    except ValueError as error:
+        raise UpdraftError(f"--trigger {error}") from error
 
 
 def parse_settings(given: Sequence[str]) -> dict[str, str]:

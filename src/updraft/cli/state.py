@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from updraft.cli.output import write_json
-from updraft.errors import UpdraftError
+from updraft.cli.output import complain, results, write_json
+from updraft.errors import StateError, UpdraftError
 
 if TYPE_CHECKING:
-    pass
+    import pyarrow as pa
+
+    from updraft.state.inspect import Summary
 
 app = typer.Typer(
     help="Look into the state that a checkpoint holds. Reads only; needs no Spark.",
@@ -21,7 +25,7 @@ app = typer.Typer(
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The checkpoint directory.")]
 Batch = Annotated[int | None, typer.Option(metavar="N", help="As committed by batch N; default: the newest.")]
-Table = Annotated[str | None, typer.Option("--table", help="Which table, if the operator has several.")]
+Table = Annotated[str, typer.Option("--table", help="Which table, if the operator has several.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -36,7 +40,7 @@ def show(
         list[str] | None,
         typer.Option("--key", metavar="VALUE", help="Show this key's row; repeat it for each key column."),
     ] = None,
-    table: Table = None,
+    table: Table = "state",
     json_: Json = False,
 ) -> None:
     """List operators, tasks, versions, rows and bytes of a checkpoint, or show one key.
@@ -51,13 +55,16 @@ def show(
     from updraft.state import inspect
 
     if key and operator is not None:
-        _print_rows(inspect.find(directory, operator, key, table=table, batch=batch), json_)
+        row = inspect.lookup(directory, operator, key, table, batch=batch)
+        _print_row(row, ", ".join(key), json_)
         return
-    overview = inspect.overview(directory, operator=operator, batch=batch)
+    found = inspect.summary(directory, batch=batch)
+    if operator is not None:
+        found = _only(found, operator)
     if json_:
-        write_json(overview)
+        write_json(found.to_json())
         return
-    _print_overview(overview)
+    _print_summary(found)
 
 
 @app.command()
@@ -65,7 +72,7 @@ def scan(
     directory: Directory,
     operator: Annotated[str, typer.Argument(metavar="OP", help="The operator's name.")],
     batch: Batch = None,
-    table: Table = None,
+    table: Table = "state",
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many rows.")] = None,
     json_: Json = False,
 ) -> None:
@@ -78,7 +85,7 @@ def scan(
     """
     from updraft.state import inspect
 
-    _print_rows(inspect.scan(directory, operator, table=table, batch=batch).slice(0, limit), json_)
+    _print_rows(inspect.scan(directory, operator, table, batch=batch).slice(0, limit), json_)
 
 
 def _print_rows(rows: pa.Table, as_json: bool) -> None:
@@ -95,20 +102,56 @@ def _print_rows(rows: pa.Table, as_json: bool) -> None:
         return
     grid = Grid(*rows.column_names, box=None, pad_edge=False)
     for row in rows.to_pylist():
-        grid.add_row(*("null" if value is None else f"{value}" for value in row.values()))
+        # As Text: values may hold square brackets that are no markup.
+        grid.add_row(*(Text("null" if value is None else f"{value}") for value in row.values()))
     results().print(grid)
 
 
-def _print_overview(overview: Overview) -> None:
+def _print_row(row: dict[str, Any] | None, key: str, as_json: bool) -> None:
+    if as_json:
+        write_json(row)
+    elif row is not None:
+        for name, value in row.items():
+            results().print(Text(f"{name}: {'null' if value is None else value}"))
+    else:
+        complain(f"there is no key {key}")
+    if row is None:
+        raise typer.Exit(1)
+
+
+def _only(found: Summary, operator: str) -> Summary:
+    tables = tuple(one for one in found.tables if one.operator == operator)
+    if not tables:
+        known = ", ".join(sorted({one.operator for one in found.tables})) or "none"
+        raise StateError(f"no operator '{operator}' has state at batch {found.batch}; there is: {known}")
+    return replace(found, tables=tables)
+
+
+def _print_summary(found: Summary) -> None:
     from rich.table import Table as Grid
 
     from updraft.cli.progress import size
 
-    results().print(f"topology '{overview.topology}' as of batch {overview.batch}")
-    grid = Grid(
-        "operator", "table", "tasks", "newest version", "segments", "rows", "bytes", box=None, pad_edge=False
+    kept = (
+        f"commits {found.commits[0]} to {found.commits[-1]} are kept"
+        if found.commits
+        else "no commits are kept"
     )
-    for one in overview.tables:
-        figures = (one.tasks, one.newest_batch, one.segments, f"{one.rows:,}", size(one.bytes))
+    results().print(f"topology '{found.topology}' at batch {found.batch}; {kept}")
+    grid = Grid(
+        "operator",
+        "table",
+        "tasks",
+        "in use",
+        "versions",
+        "segments",
+        "rows ≤",
+        "bytes",
+        box=None,
+        pad_edge=False,
+    )
+    for one in found.tables:
+        versions = f"{one.versions[0]}..{one.versions[-1]}" if one.versions else ""
+        figures = (one.tasks, one.tasks_with_rows, versions, one.segments, f"{one.rows:,}", size(one.bytes))
         grid.add_row(one.operator, one.table, *(f"{figure}" for figure in figures))
     results().print(grid)

@@ -66,7 +66,12 @@ def up(
         )
     if begun.returncode != 0:
         raise ClusterError(f"cluster '{name}' did not start: {_last_line(Path(log.name))}")
-    return _await_ready(settings)
+    try:
+        return _await_ready(settings)
+    except KeyboardInterrupt:
+        # Nobody would know of a cluster whose start was broken off.
+        down(name, home=settings.home)
+        raise
 
 
 def run_in_foreground(settings: Settings, on_ready: Callable[[Record], None]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from updraft.cli import app
-from updraft.cli.run import parse_settings
+from updraft.cli.run import parse_settings, parse_trigger
 from updraft.errors import UpdraftError
 
 COMMANDS = [
@@ -120,7 +120,8 @@ def test_no_cluster_is_told_in_words_and_in_json(runner: CliRunner) -> None:
     assert "no cluster 'default' is running" in remove.stderr
 
 
-def test_a_key_needs_its_operator(runner: CliRunner, tmp_path: Path) -> None:
-    result = runner.invoke(app, ["state", "show", str(tmp_path), "--key", "the"])
+def test_trigger_is_a_duration(runner: CliRunner) -> None:
+    assert parse_trigger("1.5s") == "1500 milliseconds"
+    result = runner.invoke(app, ["run", "x", "--trigger", "soon"])
     assert result.exit_code == 2
-    assert "--key needs --operator" in result.stderr
+    assert "--trigger 'soon' is not a duration" in result.stderr
