@@ -142,6 +142,6 @@ def _outcome(
     table.add_row("median batch", f"{batch_ms['updraft']:,.0f} ms", f"{batch_ms['native']:,.0f} ms", "")
     table.add_row("verified", "yes" if verified else "NO", "", "")
     notes = (
-        f"{INSTANCES} instances against {INSTANCES} native partitions; {WARM_BATCHES} warm-up batches excluded",
+        f"{INSTANCES} instances against {INSTANCES} native partitions; first {WARM_BATCHES} batches excluded",
     )
     return Outcome(json=figures, table=table, notes=notes, verified=verified)

@@ -22,31 +22,25 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 NATIVE_STATE: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
-# What the native sides cannot take. RocksDB uploads snapshots through `FileSystem.getLocal`, which casts to
-# LocalFileSystem: with the raw one every snapshot fails with a ClassCastException, in transformWithState at
-# once and in aggregations unnoticed. And Updraft's own worker daemon is Updraft, not a setting.
-_NOT_FOR_NATIVE = frozenset({"spark.hadoop.fs.file.impl", "spark.python.daemon.module"})
+# RocksDB uploads snapshots through `FileSystem.getLocal`, which casts to LocalFileSystem: with the raw local
+# file system every snapshot fails (ClassCastException), at once in transformWithState, unnoticed elsewhere.
+# So native cannot have the raw one, and Updraft's side goes without it too.
+SAME_FILE_SYSTEM: Mapping[str, str] = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem"}
+# Updraft's worker daemon is part of Updraft, not a setting of Spark.
+_NOT_FOR_NATIVE = frozenset({"spark.python.daemon.module"})
 
 
 def shared_settings() -> dict[str, str]:
     """Settings of both sides: those `updraft.runtime` starts Spark with."""
-    try:
-        from updraft.runtime.session import settings
-    except ImportError:
-        return {
-            "spark.ui.enabled": "false",
-            "spark.python.unix.domain.socket.enabled": "true",
-            "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
-            "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-        }
-    return dict(settings())
+    from updraft.runtime.session import settings
+
+    return settings()
 
 
 def native_session(master: str = "local[2]") -> SparkSession:
@@ -55,7 +49,7 @@ def native_session(master: str = "local[2]") -> SparkSession:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("updraft-bench-native")
-    for name, value in {**shared_settings(), **NATIVE_STATE}.items():
+    for name, value in {**shared_settings(), **SAME_FILE_SYSTEM, **NATIVE_STATE}.items():
         if name not in _NOT_FOR_NATIVE:
             builder = builder.config(name, value)
     spark = builder.getOrCreate()

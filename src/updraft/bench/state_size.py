@@ -1,10 +1,10 @@
 """`updraft bench state-size`: does the time of a batch follow the keys it touches or the state it has?
 
 For each state size the state is filled by big batches first (every key once). Then small batches follow, each
-touching 10,000 different keys drawn from all of them; the first few are left out as warm-up. `batch_ms` is the
-mean duration of the others as Spark reports it (mean, not median: amortised compaction must show), `growth`
-the mean at the largest size divided by the mean at the smallest. One run at the smallest size, thrown away,
-comes first, so that no size pays for a cold JVM.
+touching 10,000 different keys drawn from all of them; the first few are left out as warm-up. `batch_ms` is
+the mean duration of the others as Spark reports it (mean, not median: amortised compaction must show),
+`growth` the mean at the largest size divided by the mean at the smallest. One run at the smallest size,
+thrown away, comes first, so that no size pays for a cold JVM.
 
 `disk_ratio` is what the newest committed version of the largest state occupies in the checkpoint, divided by
 the raw bytes of its live rows (an 8-byte key and an 8-byte count each). Final counts are verified at every

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from updraft.apps import wordcount
+from updraft.apps.demo import differences
+from updraft.apps.load import Feeder, RiseAndFall
+from updraft.apps.view import Story, closing, draw, percentile, sparkline
+
+
+@dataclass(frozen=True)
+class Summary:
+    batch_id: int = 0
+    rows_in: int = 100
+    rows_out: int = 10
+    seconds: float = 0.2
+    state_rows: int = 50
+    state_bytes: int = 4_000_000
+    parallelism: Mapping[str, int] = field(default_factory=lambda: {"count": 2})
+
+
+def test_load_rises_and_falls() -> None:
+    load = RiseAndFall(seconds=40, low_per_s=10, high_per_s=110, waves=2)
+    rates = [load.words_per_s(t) for t in (0, 10, 20, 30, 40)]
+    assert rates == pytest.approx([10, 110, 10, 110, 10])
+    assert load.words_per_s(41) == 0
+
+
+def test_what_was_fed_is_what_is_in_the_files(tmp_path: Path) -> None:
+    feeder = Feeder(tmp_path, RiseAndFall(seconds=1))
+    assert feeder.feed_once(204) == 200
+    assert feeder.feed_once(0) == 10
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 2
+    assert wordcount.expected(files) == feeder.expected()
+    assert feeder.words_fed == 210
+    assert feeder.lines_fed == 21
+
+
+def test_a_feeder_ends_by_itself(tmp_path: Path) -> None:
+    feeder = Feeder(
+        tmp_path / "input", RiseAndFall(seconds=0.1, low_per_s=1000, high_per_s=2000), every_s=0.02
+    )
+    feeder.start()
+    feeder.join(10)
+    assert feeder.done
+    assert wordcount.expected(sorted((tmp_path / "input").iterdir())) == feeder.expected()
+
+
+def test_a_story_adds_up() -> None:
+    story = Story()
+    story.add(Summary(rows_out=0), elapsed_s=5)
+    story.add(Summary(batch_id=1, rows_in=300), elapsed_s=7)
+    assert story.words == 4_000
+    assert story.recent_words_per_s[-1] == 1_500
+    assert story.first_output_s == 7
+
+
+@pytest.mark.parametrize(("share", "value"), [(0.5, 2.0), (0.99, 4.0), (0.25, 1.0), (1.0, 4.0)])
+def test_percentile_is_a_value_that_occurred(share: float, value: float) -> None:
+    assert percentile([3.0, 1.0, 4.0, 2.0], share) == value
+
+
+def test_percentile_of_nothing_is_zero() -> None:
+    assert percentile([], 0.5) == 0.0
+
+
+def test_sparkline_scales_to_the_largest() -> None:
+    assert sparkline(deque([0.0, 4.0, 8.0])) == "▁▅█"
+    assert sparkline(deque([0.0, 0.0])) == "▁▁"
+
+
+def test_view_and_summary_say_what_matters() -> None:
+    console = Console(record=True, width=120, force_terminal=False)
+    story = Story()
+    console.print(draw(story, elapsed_s=0, seconds=90, fed_words=0, top=[]))
+    story.add(Summary(), elapsed_s=3)
+    console.print(draw(story, elapsed_s=3, seconds=90, fed_words=1_500, top=[("the", 12)]))
+    console.print(closing(story, wrong_words=0))
+    console.print(closing(story, wrong_words=3))
+    text = console.export_text()
+    for part in (
+        "waiting for the first batch",
+        "the 12",
+        "500 words",
+        "count × 2",
+        "every count is exact",
+        "3 words",
+    ):
+        assert part in text
+
+
+def test_differences_see_missing_unknown_and_wrong_words() -> None:
+    assert differences({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 1, "d": 1}) == 3
+    assert differences({"a": 1}, {"a": 1}) == 0
