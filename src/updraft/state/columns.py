@@ -8,7 +8,7 @@ import pyarrow as pa
 from updraft.errors import StateError
 from updraft.state.keys import I64, U64, Mask, is_exact
 from updraft.state.lookup import equal_keys, is_ascending
-from updraft.state.run import NO_TIMER, Run, raw, take_rows
+from updraft.state.run import NO_TIMER, Run, raw, take, take_rows
 from updraft.state.spec import TableSpec
 
 
@@ -98,7 +98,7 @@ def _adjacent_equal(run: Run, first: I64) -> Mask:
     same = np.ones(len(first), np.bool_)
     left, right = pa.array(first), pa.array(first + 1)
     for column in run.keys:
-        same &= equal_keys(column.take(left), column.take(right))
+        same &= equal_keys(take(column, left), take(column, right))
     return same
 
 
@@ -114,6 +114,6 @@ def _last_of_colliding(run: Run, twin: Mask) -> Mask:
         same = np.ones(len(first), np.bool_)
         left, right = pa.array(first), pa.array(first + distance)
         for column in run.keys:
-            same &= equal_keys(column.take(left), column.take(right))
+            same &= equal_keys(take(column, left), take(column, right))
         keep[first[same]] = False
         distance += 1

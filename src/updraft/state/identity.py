@@ -104,9 +104,10 @@ def differences(stored: Identity, program: Identity, *, allow_dropped: Collectio
     for name in sorted({*stored.operators, *program.operators}):
         before, now = stored.operators.get(name), program.operators.get(name)
         if before is None:
+            known = ", ".join(sorted(stored.operators)) or "no stateful operator"
             problems.append(
-                f"stateful operator '{name}' was added: it would start without the earlier input; rename it "
-                f"back if it had another name ({', '.join(sorted(stored.operators))}), or use a new checkpoint"
+                f"stateful operator '{name}' was added and would start without the earlier input: "
+                f"rename it back if it had another name (the checkpoint has {known}), or use a new checkpoint"
             )
         elif now is None:
             if name not in allow_dropped:

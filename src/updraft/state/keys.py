@@ -188,13 +188,16 @@ def _words(array: pa.Array) -> U64:
 
 def float_words(values: npt.NDArray[Any]) -> U64:
     """Bit patterns of floats with one zero and one NaN, so that equal keys are equal words."""
-    words = (values.astype(np.float64) + 0.0).view(np.uint64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN is only a NaN here
+        words = (values.astype(np.float64) + 0.0).view(np.uint64)
     words[np.isnan(values)] = NAN_BITS
     return words
 
 
 def _hash_decimals(array: pa.Array) -> U64:
     width = array.type.bit_width
+    if not len(array):
+        return np.empty(0, np.uint64)
     if width <= 64:
         low = fixed_view(array, f"i{width // 8}").astype(np.int64)
         return _chain(_hash_words(low.view(np.uint64)), (low >> 63).view(np.uint64))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from updraft.state.keys import I64, U64, Mask, float_words, is_exact, task_of
-from updraft.state.run import Raw, Run, from_raw, raw
+from updraft.state.run import Raw, Run, from_raw, raw, take
 
 _NONE = np.empty(0, np.int64)
 
@@ -110,7 +110,7 @@ def _equal(run: Run, rows: I64, wanted: Needles, at: I64) -> Mask:
         if view is not None and other_view is not None and not pa.types.is_floating(column.type):
             same &= view[rows] == other_view[at]
         else:
-            same &= equal_keys(column.take(pa.array(rows)), other.take(pa.array(at)))
+            same &= equal_keys(take(column, rows), take(other, at))
     return same
 
 
@@ -174,10 +174,10 @@ class Hits:
         taken: list[pa.Array] = []
         start = 0
         for run, at, rows in self.parts:
-            taken.append(run.values[index].take(pa.array(rows)))
+            taken.append(take(run.values[index], rows))
             source[slice(None) if at is None else at] = np.arange(start, start + len(rows))
             start += len(rows)
-        return pa.concat_arrays(taken).take(pa.array(source, mask=source < 0))
+        return take(pa.concat_arrays(taken), pa.array(source, mask=source < 0))
 
     def extra(self, name: str, missing: int) -> I64:
         """An int64 bookkeeping column (`expires_ms`, `timers_us`) for all needles."""
@@ -187,11 +187,6 @@ class Hits:
             if column is not None:
                 out[slice(None) if at is None else at] = column[rows]
         return out
-
-
-def nulls(kind: pa.DataType, count: int) -> pa.Array:
-    """A column of nulls."""
-    return pa.nulls(count, kind)
 
 
 def locate(runs: Sequence[LiveRun], wanted: Needles, now_ms: int) -> Hits:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from updraft.state.keys import I64, U64, Mask
 from updraft.state.lookup import LiveRun, match, needles_of, search
-from updraft.state.run import Raw, Run, from_raw, take_rows
+from updraft.state.run import Raw, Run, from_raw, take, take_rows
 
 
 def merge(older: Run, newer: Run, *, default_hash: bool = True) -> Run:
@@ -88,8 +88,8 @@ def _overwritten(run: Run, changes: Sequence[tuple[Run, I64]]) -> Run:
 
     def value(index: int) -> pa.Array:
         column, view = run.values[index], run.raw_values[index]
-        views = [change.raw_values[index] for change, _ in changes]
-        if view is not None and not any(other is None for other in views):
+        views = [other for change, _ in changes if (other := change.raw_values[index]) is not None]
+        if view is not None and len(views) == len(changes):
             return from_raw(fixed(view, views), column.type)
         sources = [column, *(change.values[index] for change, _ in changes)]
         starts = np.cumsum([len(source) for source in sources])
@@ -97,7 +97,7 @@ def _overwritten(run: Run, changes: Sequence[tuple[Run, I64]]) -> Run:
             np.arange(len(run)),
             [np.arange(start, start + len(c)) for start, (c, _) in zip(starts[:-1], changes, strict=True)],
         )
-        return pa.concat_arrays(sources).take(pa.array(picked))
+        return take(pa.concat_arrays(sources), picked)
 
     def extra(name: str) -> I64 | None:
         column = getattr(run, name)
@@ -137,7 +137,7 @@ def _woven(older: Run, fresh: Run) -> Run:
             return from_raw(fixed(left_raw, right_raw), left.type)
         if not source:
             source.append(pa.array(fixed(np.arange(len(older)), np.arange(len(older), total))))
-        return pa.concat_arrays([left, right]).take(source[0])
+        return take(pa.concat_arrays([left, right]), source[0])
 
     def extra(left: I64 | None, right: I64 | None) -> I64 | None:
         return None if left is None or right is None else fixed(left, right)

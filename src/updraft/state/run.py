@@ -106,7 +106,19 @@ def _slice(run: Run, part: slice) -> Run:
 
 
 def _pick(column: pa.Array, view: Raw | None, rows: I64) -> pa.Array:
-    return column.take(pa.array(rows)) if view is None else from_raw(view[rows], column.type)
+    return take(column, rows) if view is None else from_raw(view[rows], column.type)
+
+
+def take(column: pa.Array, rows: I64 | pa.Array) -> pa.Array:
+    """Rows of any column; null where a row number is null."""
+    indices = rows if isinstance(rows, pa.Array) else pa.array(rows)
+    kind = column.type
+    # pyarrow has no take for view types.
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string()).take(indices).cast(kind)
+    if pa.types.is_binary_view(kind):
+        return column.cast(pa.large_binary()).take(indices).cast(kind)
+    return column.take(indices)
 
 
 def to_batch(run: Run, spec: TableSpec, metadata: dict[str, str]) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from updraft.state.compaction import levels_to_merge
 from updraft.state.keys import I64, U64, Hasher, Mask, hash_keys, hash_range, task_of
 from updraft.state.lookup import Hits, LiveRun, Needles, locate, match, needles, needles_of
 from updraft.state.merge import drop_dead, live_rows, merge, merge_all, row_slices
-from updraft.state.run import NO_TIMER, Run, empty_run, from_raw, take_rows, to_batch
+from updraft.state.run import NO_TIMER, Run, empty_run, from_raw, take, take_rows, to_batch
 from updraft.state.spec import TIMER, Level, Sealed, SegmentRef, TableSpec
 from updraft.state.store import SegmentStore
 from updraft.state.timers import due_rows, earliest_timer
@@ -121,7 +121,7 @@ class KeyedTable:
         rows = pa.array(at)
         gone = sorted_run(
             hashes=wanted.hashes[at],
-            keys=tuple(column.take(rows) for column in columns),
+            keys=tuple(take(column, rows) for column in columns),
             values=tuple(pa.nulls(len(at), column.type) for column in self.spec.values),
             presorted=presorted,
             injective=self._default_hash,
@@ -147,8 +147,8 @@ class KeyedTable:
         self._push(
             sorted_run(
                 hashes=wanted.hashes[at],
-                keys=tuple(column.take(rows) for column in columns),
-                values=tuple(_array(column).take(rows) for column in values.columns),
+                keys=tuple(take(column, rows) for column in columns),
+                values=tuple(take(_array(column), rows) for column in values.columns),
                 presorted=False,
                 injective=self._default_hash,
                 expires_ms=None if self.spec.ttl_ms is None else hits.extra("expires_ms", 0)[at],
@@ -175,7 +175,7 @@ class KeyedTable:
         tables = [
             pa.Table.from_arrays(
                 [
-                    *(column.take(pa.array(rows)) for column in run.keys),
+                    *(take(column, rows) for column in run.keys),
                     from_raw(run.timers_us[rows], pa.int64()),  # type: ignore[index]
                 ],
                 schema=schema,
