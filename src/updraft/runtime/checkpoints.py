@@ -1,0 +1,270 @@
+"""The checkpoint of a run: which version is committed, what the next batch reads, what a restart repeats.
+
+With `checkpoint_interval=k` only every k-th batch writes a commit. Between them the newest version is known to this
+process and held by the workers; a restart begins at the last commit and repeats the batches after it, with the boundaries Spark
+recorded, by winding Spark's own log back one batch at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from updraft.errors import CheckpointError
+from updraft.runtime.hadoop import HadoopFiles, local_path
+from updraft.runtime.pieces import Piece
+from updraft.runtime.storage import Storage, unpack_segment
+from updraft.runtime.workers import is_embedded
+from updraft.state import checkpoint as layout
+from updraft.state.files import Files, LocalFiles
+from updraft.state.identity import Identity, operator_identity
+from updraft.state.manifest import Manifest, TableKey, advance, levels_for, referenced, start, without
+from updraft.state.objects import OBJECT_SPEC, OBJECT_TABLE
+from updraft.state.spec import Level, Sealed
+from updraft.state.store import relative_path
+from updraft.topology.graph import Graph, StatefulNode
+
+if TYPE_CHECKING:
+    from updraft.runtime.lifecycle import RunOptions
+
+SOURCES = "sources.json"
+SealedParts = Mapping[TableKey, Sequence[tuple[Sequence[int], Sealed]]]
+
+
+@dataclass(slots=True, kw_only=True)
+class RunCheckpoint:
+    """A locked checkpoint and the version this run has reached."""
+
+    opened: layout.Checkpoint
+    local: Path | None  # None: a file system only Hadoop reaches
+    manifest: Manifest
+    published: int
+    interval: int
+    retain: int
+    restored: Path | None = None
+    restored_as: str | None = None
+    _kept: deque[tuple[int, frozenset[str]]] = field(default_factory=deque)
+    _retired: list[str] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        return self.opened.files.root
+
+    @property
+    def spark_path(self) -> str:
+        """Where Structured Streaming keeps its own log."""
+        return f"{self.path}/{layout.SPARK}"
+
+    @property
+    def committed(self) -> int:
+        """The last batch whose state is complete; -1 before the first."""
+        return self.manifest.batch
+
+    @property
+    def first_attempt(self) -> int:
+        """Attempts of this run count on from the last commit's, so that no two runs share a number by chance."""
+        return self.manifest.attempt
+
+    def require_next(self, batch: int) -> None:
+        """Refuse to skip a batch: Spark's log and ours must agree."""
+        if batch != self.committed + 1:
+            raise CheckpointError(
+                f"Spark hands out batch {batch} but the state in {self.path} is of batch {self.committed}: the 'spark' "
+                "directory does not belong to these commits; restore both from the same copy, or use a new checkpoint"
+            )
+
+    def publishes(self, batch: int) -> bool:
+        """Whether this batch writes a commit."""
+        return (batch + 1) % self.interval == 0
+
+    def levels(self, operator: str, table: str, tasks: tuple[int, ...]) -> tuple[Level, ...]:
+        """State of some tasks at the committed version."""
+        return levels_for(self.manifest, operator, table, tasks)
+
+    def batch_time_ms(self, batch: int) -> int:
+        """The time Spark recorded for a batch in its log, so that a repeated batch sees the same clock."""
+        try:
+            lines = self.opened.files.read(f"{layout.SPARK}/offsets/{batch}").decode().splitlines()
+            return int(json.loads(lines[1])["batchTimestampMs"])
+        except (FileNotFoundError, IndexError, KeyError, ValueError):
+            return int(time.time() * 1000)
+
+    def commit(self, batch: int, attempt: int, sealed: SealedParts, segments: Sequence[Piece]) -> None:
+        """Make a batch's version the newest one; durable if this batch publishes."""
+        manifest = advance(self.manifest, batch, attempt, sealed)
+        if self.publishes(batch):
+            for piece in segments:
+                name, data = unpack_segment(bytes(piece.payload))
+                self.opened.files.write(layout.segment_path(name), data)
+            self.opened.write_commit(manifest)
+            self.published = batch
+            self._kept.append((batch, frozenset(referenced(manifest))))
+            self._forget_old()
+        self.manifest = manifest
+
+    def _forget_old(self) -> None:
+        """Delete commits beyond `retain` and the segments only they needed; a dropped segment never comes back."""
+        while len(self._kept) > self.retain:
+            batch, names = self._kept.popleft()
+            self.opened.files.delete(f"{layout.COMMITS}/{batch}.json")
+            gone = sorted(names - self._kept[0][1])
+            for name in gone:
+                self.opened.files.delete(layout.segment_path(name))
+            self._retired += gone
+
+    def take_retired(self) -> tuple[str, ...]:
+        """Segments deleted since the last call, for workers to delete their own copies."""
+        retired, self._retired = tuple(self._retired), []
+        return retired
+
+    def storage(self, *, run_id: str, embedded: bool, fsync: bool) -> Storage:
+        """Where workers keep segments under this checkpoint."""
+        shared = None if self.local is None else str(self.local / layout.SEGMENTS)
+        own = not embedded or shared is None
+        return Storage(
+            run_id=run_id,
+            shared=shared,
+            own_directory=own,
+            local_root=str(self.restored) if embedded and own else None,
+            restored=str(self.restored / layout.SEGMENTS) if self.restored else None,
+            restored_as=self.restored_as,
+            fsync=fsync,
+        )
+
+    def batches_to_repeat(self) -> range:
+        """Batches Spark's log has committed beyond the state (after a crash with a relaxed interval)."""
+        done = [int(name) for name in self.opened.files.list(f"{layout.SPARK}/commits") if name.isdigit()]
+        return range(self.committed + 1, max(done, default=-1) + 1)
+
+    def rewind_spark_to(self, batch: int) -> None:
+        """Make Spark's log say that `batch` is planned but not done. Later plans are kept aside until their turn."""
+        files = self.opened.files
+        for log, first_hidden in (("offsets", batch + 1), ("commits", batch)):
+            for name in files.list(f"{layout.SPARK}/{log}"):
+                if name.isdigit() and int(name) >= first_hidden:
+                    if f"{name}" not in files.list(f"{layout.SPARK}/rewound-{log}"):
+                        files.write(
+                            f"{layout.SPARK}/rewound-{log}/{name}", files.read(f"{layout.SPARK}/{log}/{name}")
+                        )
+                    files.delete(f"{layout.SPARK}/{log}/{name}")
+        kept_aside = f"{layout.SPARK}/rewound-offsets/{batch}"
+        if str(batch) in files.list(f"{layout.SPARK}/rewound-offsets"):
+            files.write(f"{layout.SPARK}/offsets/{batch}", files.read(kept_aside))
+
+
+@contextmanager
+def open_checkpoint(graph: Graph, options: RunOptions, spark: SparkSession) -> Iterator[RunCheckpoint]:
+    """Lock, check and read the checkpoint; without a path, a temporary one that ends with the run."""
+    temporary: list[Path] = []
+    path = options.checkpoint
+    if path is None:
+        temporary.append(Path(tempfile.mkdtemp(prefix="updraft-checkpoint-")))
+        path = str(temporary[0])
+    local = local_path(path)
+    files: Files = HadoopFiles(path, spark) if local is None else LocalFiles(local, fsync=options.fsync)
+    opened = layout.open_checkpoint(files, _identity(graph), allow_dropped=options.allow_dropped)
+    try:
+        _check_sources(files, graph)
+        manifest = opened.newest_commit()
+        if manifest is None:
+            manifest = start(graph.name, _tables(graph))
+        else:
+            manifest = without(manifest, options.allow_dropped)
+            opened.prune(keep=options.retain)
+        state = RunCheckpoint(
+            opened=opened,
+            local=local,
+            manifest=manifest,
+            published=manifest.batch,
+            interval=options.checkpoint_interval,
+            retain=options.retain,
+        )
+        for batch in opened.commits():
+            state._kept.append((batch, frozenset(referenced(opened.read_commit(batch)))))
+        if local is None:
+            temporary.append(Path(tempfile.mkdtemp(prefix="updraft-restored-")))
+            _restore(state, temporary[-1], spark)
+        yield state
+    finally:
+        opened.close()
+        for directory in temporary:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _restore(state: RunCheckpoint, directory: Path, spark: SparkSession) -> None:
+    """Bring a remote checkpoint's segments here, and to the executors as Spark files."""
+    segments = directory / layout.SEGMENTS
+    segments.mkdir()
+    for name in sorted(referenced(state.manifest)):
+        state.opened.files.fetch(layout.segment_path(name), segments / relative_path(name))
+    state.restored = directory
+    if not is_embedded(spark.sparkContext):
+        named = segments.rename(directory / directory.name)
+        spark.sparkContext.addFile(str(named), recursive=True)
+        named.rename(segments)
+        state.restored_as = directory.name
+
+
+def _tables(graph: Graph) -> dict[TableKey, tuple[int, Any]]:
+    return {
+        (node.name, table): (node.tasks, spec)
+        for node in graph.stateful
+        for table, spec in _specs(node).items()
+    }
+
+
+def _specs(node: StatefulNode) -> dict[str, Any]:
+    return dict(node.tables) or {OBJECT_TABLE: OBJECT_SPEC}
+
+
+def _identity(graph: Graph) -> Identity:
+    import pyarrow as pa
+
+    return Identity(
+        topology=graph.name,
+        id="",
+        operators={
+            node.name: operator_identity(
+                node.tasks, _specs(node), pa.schema([node.input_schema.field(key) for key in node.keys])
+            )
+            for node in graph.stateful
+        },
+    )
+
+
+def _check_sources(files: Files, graph: Graph) -> None:
+    """A source may gain columns between runs, but not lose one or change its type: recorded batches would read otherwise."""
+    now = {leg.name: {column.name: str(column.type) for column in leg.output_schema} for leg in graph.legs}
+    try:
+        before = json.loads(files.read(SOURCES))
+    except FileNotFoundError:
+        before = {}
+    problems = [
+        f"source '{leg}': column '{name}' was {kind}, now "
+        + (f"it is {now[leg][name]}" if name in now[leg] else "it is missing")
+        for leg, columns in sorted(before.items())
+        if leg in now
+        for name, kind in columns.items()
+        if now[leg].get(name) != kind
+    ]
+    problems += [
+        f"source '{leg}' is no longer part of the topology" for leg in sorted(set(before) - set(now))
+    ]
+    problems += [f"source '{leg}' is new" for leg in sorted(set(now) - set(before)) if before]
+    if problems:
+        raise CheckpointError(
+            f"the sources do not fit checkpoint {files.root}: {'; '.join(problems)}. "
+            "Change the source back (a transform() can cast or rename), or use a new checkpoint"
+        )
+    if before != now:
+        files.write(SOURCES, json.dumps(now, indent=2).encode())

@@ -1,0 +1,193 @@
+"""One batch after the other: the function Structured Streaming calls, and what makes it exactly once.
+
+Batch N reads the state of the newest commit, which must be N-1, and seals N; sinks get the rows with N; then N is committed. A
+crash at any point leaves either commit N-1 (Spark hands out N again, with the same rows) or commit N (a repeated N is skipped).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from updraft.errors import OperatorFailed, StateError, UpdraftError
+from updraft.plan import Plan
+from updraft.runtime.checkpoints import RunCheckpoint
+from updraft.runtime.frames import output_frame, output_table
+from updraft.runtime.job import BatchJob, JobResult
+from updraft.runtime.progress import BatchSummary, Progress
+from updraft.runtime.reports import Report
+from updraft.runtime.stage import Batch
+from updraft.sinks import CallbackSink, ConsoleSink, DiscardSink, MemorySink, ParquetSink, Sink, as_sink
+from updraft.state.objects import OBJECT_TABLE
+from updraft.state.spec import Sealed
+from updraft.topology.graph import Graph, StatefulNode
+
+
+class Halt(Exception):
+    """Raised into Spark to end a query at a batch boundary: the batch was not begun."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Engine:
+    """Processes batches. `handle` is called by Spark's streaming thread, everything else by the run's own."""
+
+    spark: SparkSession
+    graph: Graph
+    job: BatchJob
+    checkpoint: RunCheckpoint
+    progress: Progress | None = None
+    should_halt: Callable[[int], bool] = lambda batch_id: False
+    failure: UpdraftError | None = None
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    halted: bool = False
+    _attempts: dict[int, int] = field(default_factory=dict)
+    _sizes: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
+    _sinks: tuple[Sink, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._sinks = tuple(as_sink(sink.target) for sink in self.graph.sinks)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in effect."""
+        return self.job.plan
+
+    def handle(self, frame: DataFrame, batch_id: int) -> None:
+        """Called by Structured Streaming for every batch."""
+        if self.should_halt(batch_id):
+            self.halted = True
+            raise Halt(f"stopped before batch {batch_id}")
+        if batch_id <= self.checkpoint.committed:
+            return  # committed before a crash; only Spark's own log did not know yet
+        try:
+            self._process(frame, batch_id)
+        except UpdraftError as error:
+            self.failure = error
+            raise
+        except Exception as error:
+            self.failure = UpdraftError(
+                f"batch {batch_id} of topology '{self.graph.name}' failed in Spark and was not committed: {_first_cause(error)}"
+            )
+            raise self.failure from error
+
+    def _process(self, frame: DataFrame, batch_id: int) -> None:
+        started = time.perf_counter()
+        self.checkpoint.require_next(batch_id)
+        attempt = self._attempts[batch_id] = self._attempts.get(batch_id, self.checkpoint.first_attempt) + 1
+        batch = Batch(
+            id=batch_id,
+            attempt=attempt,
+            now_ms=self.checkpoint.batch_time_ms(batch_id),
+            published=self.checkpoint.published,
+            publish=self.checkpoint.publishes(batch_id),
+            retired=self.checkpoint.take_retired(),
+            levels=self._levels(),
+        )
+        result = self.job.run(frame, batch)
+        self._raise_failures(batch_id, result)
+        self._deliver(batch_id, result)
+        self.checkpoint.commit(batch_id, attempt, _sealed(result.reports), result.segments)
+        self._account(batch_id, result, time.perf_counter() - started)
+
+    def _levels(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+        levels: dict[tuple[str, int], dict[str, Any]] = {}
+        for node in self.graph.stateful:
+            for instance in self.plan.instances[node.name]:
+                found = {
+                    table: self.checkpoint.levels(node.name, table, instance.tasks) for table in _tables(node)
+                }
+                levels[node.name, instance.index] = {table: some for table, some in found.items() if some}
+        return levels
+
+    def _raise_failures(self, batch_id: int, result: JobResult) -> None:
+        failures = [report.failure for report in result.reports if report.failure is not None]
+        if not failures:
+            return
+        first = failures[0]
+        if first.state:
+            raise StateError(
+                f"operator '{first.operator}' (task {first.tasks}) of topology '{self.graph.name}' cannot use its state "
+                f"in batch {batch_id}: {first.reason}"
+            )
+        raise OperatorFailed(
+            topology=self.graph.name,
+            operator=first.operator,
+            tasks=first.tasks,
+            batch=batch_id,
+            reason=first.reason,
+            trace=first.trace,
+        )
+
+    def _deliver(self, batch_id: int, result: JobResult) -> None:
+        for number, sink in enumerate(self._sinks):
+            schema = self.graph.sinks[number].schema
+            name = self.graph.sinks[number].name
+            try:
+                match sink:
+                    case ConsoleSink() | MemorySink():
+                        sink.write(output_table(result.outputs, number, schema), batch_id)
+                    case ParquetSink() | CallbackSink():
+                        sink.write_frame(output_frame(self.spark, result.exchange, number, schema), batch_id)
+                    case DiscardSink():
+                        pass
+            except Exception as error:
+                raise OperatorFailed(
+                    topology=self.graph.name,
+                    operator=name,
+                    tasks="sink",
+                    batch=batch_id,
+                    reason=f"the sink raised {type(error).__name__}: {error}",
+                ) from error
+
+    def _account(self, batch_id: int, result: JobResult, seconds: float) -> None:
+        rows_in = sum(report.work[leg.name].rows_in for report in result.reports if report.level == 0
+                      for leg in self.graph.legs if leg.name in report.work)  # fmt: skip
+        rows_out = sum(sum(report.rows_to_sinks.values()) for report in result.reports)
+        for report in result.reports:
+            for table, sealed in report.sealed.items():
+                assert report.operator is not None and report.instance is not None
+                self._sizes[report.operator, table, report.instance] = (sealed.live_rows, sealed.state_bytes)
+        self._attempts.pop(batch_id, None)
+        self.batches += 1
+        self.rows_in += rows_in
+        self.rows_out += rows_out
+        if self.progress is not None:
+            self.progress(
+                BatchSummary(
+                    batch_id=batch_id,
+                    rows_in=rows_in,
+                    rows_out=rows_out,
+                    seconds=seconds,
+                    state_rows=sum(rows for rows, _ in self._sizes.values()),
+                    state_bytes=sum(size for _, size in self._sizes.values()),
+                    parallelism=self.plan.parallelism(),
+                    reports=result.reports,
+                )
+            )
+
+
+def _first_cause(error: Exception) -> str:
+    """The message of a Spark failure without the scheduler's stack."""
+    java = getattr(error, "java_exception", None)
+    text = str(java.getMessage()) if java is not None else f"{type(error).__name__}: {error}"
+    return text.split("\nDriver stacktrace")[0][:4000]
+
+
+def _tables(node: StatefulNode) -> tuple[str, ...]:
+    return tuple(node.tables) or (OBJECT_TABLE,)
+
+
+def _sealed(reports: tuple[Report, ...]) -> dict[tuple[str, str], list[tuple[tuple[int, ...], Sealed]]]:
+    """What was sealed, by operator and table, with the tasks it was sealed for."""
+    found: dict[tuple[str, str], list[tuple[tuple[int, ...], Sealed]]] = {}
+    for report in sorted(reports, key=lambda r: (r.level, r.slot)):
+        for table, sealed in report.sealed.items():
+            assert report.operator is not None
+            found.setdefault((report.operator, table), []).append((report.tasks, sealed))
+    return found

@@ -1,0 +1,123 @@
+"""The Spark job of one batch: source partitions -> stage after stage with one shuffle between -> reports and output.
+
+Everything that depends only on the plan (program broadcast, partitioners, placing RDDs) is made once per plan.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+from pyspark import SparkContext
+from pyspark.sql import DataFrame
+
+from updraft.plan import Plan, Worker
+from updraft.runtime import rdds
+from updraft.runtime.pieces import Kind, Piece, unpack
+from updraft.runtime.program import Program, build_program
+from updraft.runtime.reports import Report
+from updraft.runtime.stage import Batch, StageCall
+from updraft.runtime.storage import Storage
+from updraft.topology.graph import Graph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What came out of a batch's job."""
+
+    reports: tuple[Report, ...]
+    outputs: tuple[Piece, ...]  # sink output, when it was collected
+    segments: tuple[Piece, ...]
+    exchange: Any  # JavaRDD that holds the sink output in slots 1.., when it was left on the workers
+
+
+class BatchJob:
+    """Jobs of one plan."""
+
+    def __init__(
+        self,
+        *,
+        context: SparkContext,
+        graph: Graph,
+        plan: Plan,
+        workers: tuple[Worker, ...],
+        storage: Storage,
+        output_slots: int,
+    ) -> None:
+        self.plan = plan
+        self.program: Program = build_program(graph, plan)
+        self._context = context
+        self._storage = storage
+        self._program_id = uuid.uuid4().hex
+        self._broadcast = context.broadcast(cloudpickle.dumps(self.program))
+        self._partitioners = [
+            rdds.partitioner(context, max(1, len(stage.slots))) for stage in self.program.stages
+        ]
+        # Slot 0 takes the reports, the others the output of sinks that want a DataFrame.
+        self._last_slots = 1 + output_slots if output_slots else 0
+        self._last_partitioner = rdds.partitioner(context, max(1, self._last_slots))
+        self._locations = {worker.id: worker.location for worker in workers}
+        self._placed: dict[tuple[int, int], Any] = {}
+        self._max_senders = max(1, context.defaultParallelism)
+
+    def run(self, frame: DataFrame, batch: Batch) -> JobResult:
+        """Run the batch; raises only if Spark itself failed."""
+        context = self._context
+        rdd = rdds.arrow_messages(frame)
+        senders = rdd.getNumPartitions()
+        if senders > self._max_senders:
+            # Each Python task has a fixed cost; more source partitions than cores only multiply it.
+            senders = self._max_senders
+            rdd = rdd.coalesce(senders)
+        last = len(self.program.stages) - 1
+        for level in range(last + 1):
+            zipped = level > 0 and bool(self._locations)
+            rdd = rdds.python_stage(context, rdd, self._call(batch, level, zipped))
+            if level == last:
+                break
+            rdd = rdds.shuffle(context, rdd, self._partitioners[level + 1])
+            if self._locations:
+                rdd = rdd.zip(self._placing(level + 1, senders))
+            senders = len(self.program.stages[level + 1].slots)
+        if not self._last_slots:
+            return _result(rdds.collect(context, rdd), None)
+        exchange = rdds.shuffle(context, rdd, self._last_partitioner)
+        return _result(rdds.collect_partition(context, exchange, 0), exchange)
+
+    def close(self) -> None:
+        """Free what workers hold of this plan."""
+        self._broadcast.destroy()
+
+    def _call(self, batch: Batch, level: int, zipped: bool) -> Callable[..., Any]:
+        wanted = {(instance.operator, instance.index) for instance in self.program.stages[level].slots}
+        levels = {key: found for key, found in batch.levels.items() if key in wanted}
+        return StageCall(
+            program_id=self._program_id,
+            program=self._broadcast,
+            storage=self._storage,
+            batch=replace(batch, levels=levels),
+            level=level,
+            zipped=zipped,
+            last_slots=self._last_slots,
+        )
+
+    def _placing(self, level: int, senders: int) -> Any:
+        found = self._placed.get((level, senders))
+        if found is None:
+            slots = self.program.stages[level].slots
+            wanted = [self._locations.get(slot.worker) if slot.worker else None for slot in slots]
+            found = self._placed[level, senders] = rdds.placed(self._context, wanted, senders)
+        return found
+
+
+def _result(bundles: list[bytes], exchange: Any) -> JobResult:
+    pieces = [piece for bundle in bundles for piece in unpack(bundle)]
+    return JobResult(
+        reports=tuple(Report.from_json(bytes(p.payload)) for p in pieces if p.kind is Kind.REPORT),
+        outputs=tuple(sorted((p for p in pieces if p.kind is Kind.OUTPUT), key=lambda p: (p.edge, p.sender))),
+        segments=tuple(p for p in pieces if p.kind is Kind.SEGMENT),
+        exchange=exchange,
+    )

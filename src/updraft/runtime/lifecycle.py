@@ -1,0 +1,284 @@
+"""`run`: from a topology to a running query and back to a result, with everything that can go wrong on the way.
+
+Stopping: the first SIGINT or SIGTERM (or the caller's `stop` event) lets the running batch finish and commit; the second
+aborts it, which loses nothing but its work.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from updraft.errors import UpdraftError
+from updraft.plan import initial_plan
+from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
+from updraft.runtime.engine import Engine, Halt
+from updraft.runtime.frames import leg_frames, leg_schemas, united
+from updraft.runtime.job import BatchJob
+from updraft.runtime.progress import BatchSummary, Progress, RunResult
+from updraft.runtime.session import start_session
+from updraft.runtime.workers import is_embedded, list_workers
+from updraft.sinks import Wants, as_sink
+from updraft.topology import Graph, Topology, compile_topology
+from updraft.topology.records import SourceRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TopologyFactory = Callable[[SparkSession], Topology]
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How to run a topology; see `run`."""
+
+    checkpoint: str | None = None
+    master: str | None = None
+    trigger: str | None = None
+    until_idle: bool = False
+    max_batches: int | None = None
+    checkpoint_interval: int = 1
+    retain: int = 10
+    allow_dropped: tuple[str, ...] = ()
+    fsync: bool = False
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """Everything wrong with the options."""
+        found = [
+            f"{name}={value!r} must be a whole number of at least 1"
+            for name, value in (
+                ("max_batches", self.max_batches if self.max_batches is not None else 1),
+                ("checkpoint_interval", self.checkpoint_interval),
+                ("retain", self.retain),
+            )
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1
+        ]
+        if self.trigger is not None and self.until_idle:
+            found.append("trigger= and until_idle=True exclude each other; give one")
+        return found
+
+
+def run(
+    topology: Topology | TopologyFactory,
+    *,
+    checkpoint: str | Path | None = None,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    trigger: str | None = None,
+    until_idle: bool = False,
+    max_batches: int | None = None,
+    checkpoint_interval: int = 1,
+    retain: int = 10,
+    allow_dropped: Sequence[str] = (),
+    fsync: bool = False,
+    spark_conf: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    stop: threading.Event | None = None,
+) -> RunResult:
+    """Run a topology until it is stopped.
+
+    topology: a `Topology`, or a function of the SparkSession that builds one.
+    checkpoint: directory (local or any path Spark can write) that holds state and progress; a run started on it again
+        goes on where the last one ended. Without one, state lives in a temporary directory and ends with the run.
+    spark: session to use; else the one the sources were built with, else a new one on `master` (default `local[*]`).
+    trigger: like "1 second", the pace of batches; by default the next batch begins when the last one ends.
+    until_idle: process what is available now, then return.
+    max_batches: return after that many batches.
+    checkpoint_interval: bring the checkpoint up to date every so many batches. With more than 1 a restart repeats the
+        batches since then from the source, which must still have them; results stay exactly once.
+    retain: how many commits to keep in the checkpoint.
+    allow_dropped: names of stateful operators whose stored state may be dropped because the topology no longer has them.
+    fsync: force segments and commits to the disk, so that a commit also survives a power failure.
+    progress: called with a `BatchSummary` after every commit. stop: set it to end the run after the current batch.
+    """
+    options = RunOptions(
+        checkpoint=None if checkpoint is None else str(checkpoint),
+        master=master,
+        trigger=trigger,
+        until_idle=until_idle,
+        max_batches=max_batches,
+        checkpoint_interval=checkpoint_interval,
+        retain=retain,
+        allow_dropped=tuple(allow_dropped),
+        fsync=fsync,
+        spark_conf=dict(spark_conf or {}),
+    )
+    if problems := options.problems():
+        raise UpdraftError("run() cannot start: " + "; ".join(problems))
+    if isinstance(topology, Topology):
+        topology.validate()  # everything that can be wrong without Spark, before Spark starts
+    with ExitStack() as stack:
+        session, log = _session(topology, spark, options)
+        if log is not None:
+            stack.callback(session.stop)
+        app = topology if isinstance(topology, Topology) else topology(session)
+        frames = leg_frames(app, session)
+        graph = compile_topology(app, leg_schemas(app, frames))
+        state = stack.enter_context(open_checkpoint(graph, options, session))
+        engine = _engine(session, graph, state, options, progress)
+        stack.callback(engine.job.close)
+        frame = united([frames[leg.name] for leg in graph.legs])
+        stopper = stack.enter_context(_stopper(stop))
+        return _Run(engine=engine, frame=frame, options=options, stopper=stopper, log=log).go()
+
+
+def _session(
+    topology: Topology | TopologyFactory, spark: SparkSession | None, options: RunOptions
+) -> tuple[SparkSession, Path | None]:
+    """The session to use, and its log file if it is ours to stop."""
+    if spark is not None:
+        return spark, None
+    if isinstance(topology, Topology):
+        for record in topology.records:
+            if isinstance(record, SourceRecord) and isinstance(record.frame, DataFrame):
+                return record.frame.sparkSession, None
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active, None
+    name = topology.name if isinstance(topology, Topology) else getattr(topology, "__name__", "updraft")
+    return start_session(name, master=options.master, conf=options.spark_conf)
+
+
+def _engine(
+    session: SparkSession, graph: Graph, state: RunCheckpoint, options: RunOptions, progress: Progress | None
+) -> Engine:
+    context = session.sparkContext
+    workers = list_workers(context)
+    wants_frames = any(as_sink(sink.target).wants is Wants.FRAME for sink in graph.sinks)
+    job = BatchJob(
+        context=context,
+        graph=graph,
+        plan=initial_plan(graph, workers, effective_from=state.committed + 1),
+        workers=workers,
+        storage=state.storage(
+            run_id=uuid.uuid4().hex[:12], embedded=is_embedded(context), fsync=options.fsync
+        ),
+        output_slots=min(8, context.defaultParallelism) if wants_frames else 0,
+    )
+    return Engine(spark=session, graph=graph, job=job, checkpoint=state, progress=progress)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """One query from start to end."""
+
+    engine: Engine
+    frame: DataFrame
+    options: RunOptions
+    stopper: Stopper
+    log: Path | None
+
+    def go(self) -> RunResult:
+        started = time.perf_counter()
+        for batch in self.engine.checkpoint.batches_to_repeat():
+            self._repeat(batch)
+        limit = None
+        if self.options.max_batches is not None:
+            limit = self.engine.checkpoint.committed + self.options.max_batches
+        self.engine.should_halt = lambda batch: self.stopper.wanted or (limit is not None and batch > limit)
+        reason = self._watch(self._start(), limit)
+        return RunResult(
+            topology=self.engine.graph.name,
+            reason=reason,
+            batches=self.engine.batches,
+            rows_in=self.engine.rows_in,
+            rows_out=self.engine.rows_out,
+            last_batch=self.engine.checkpoint.committed,
+            seconds=time.perf_counter() - started,
+            checkpoint=self.engine.checkpoint.path,
+            spark_log=self.log,
+        )
+
+    def _start(self) -> StreamingQuery:
+        writer = self.frame.writeStream.foreachBatch(self.engine.handle)
+        writer = writer.option("checkpointLocation", self.engine.checkpoint.spark_path)
+        if self.options.until_idle:
+            writer = writer.trigger(availableNow=True)
+        elif self.options.trigger is not None:
+            writer = writer.trigger(processingTime=self.options.trigger)
+        return writer.start()
+
+    def _repeat(self, batch: int) -> None:
+        """Run again one batch that Spark has committed but the checkpoint (with a relaxed interval) has not."""
+        self.engine.checkpoint.rewind_spark_to(batch)
+        self.engine.should_halt = lambda next_batch: next_batch > batch or self.stopper.wanted
+        self._watch(self._start(), batch)
+
+    def _watch(self, query: StreamingQuery, limit: int | None) -> str:
+        """Wait for the end; returns why it came."""
+        while query.isActive:
+            if self.stopper.aborted:
+                self.engine.spark.sparkContext.cancelAllJobs()
+                query.stop()
+                raise UpdraftError(
+                    "aborted; the batch under way was not committed and will be run again at the next start"
+                )
+            done = limit is not None and self.engine.checkpoint.committed >= limit
+            if self.engine.halted or ((self.stopper.wanted or done) and not query.status["isTriggerActive"]):
+                query.stop()
+            time.sleep(_POLL_S)
+        self._raise_failure(query)
+        self.engine.halted = False
+        if self.stopper.wanted:
+            return "stopped"
+        return "max_batches" if limit is not None and self.engine.checkpoint.committed >= limit else "idle"
+
+    def _raise_failure(self, query: StreamingQuery) -> None:
+        if self.engine.failure is not None:
+            raise self.engine.failure
+        error = query.exception()
+        if error is not None and Halt.__name__ not in str(error):
+            raise UpdraftError(
+                f"topology '{self.engine.graph.name}': Spark ended the query after batch "
+                f"{self.engine.checkpoint.committed}: {error}"
+            ) from error
+
+
+@dataclass(slots=True)
+class Stopper:
+    """Whether someone asked to stop (once: after the batch; twice: now)."""
+
+    event: threading.Event
+    signals: int = 0
+
+    @property
+    def wanted(self) -> bool:
+        return self.signals > 0 or self.event.is_set()
+
+    @property
+    def aborted(self) -> bool:
+        return self.signals > 1
+
+
+@contextmanager
+def _stopper(event: threading.Event | None) -> Iterator[Stopper]:
+    """Counts SIGINT and SIGTERM while the run lasts; handlers can only be set in the main thread."""
+    stopper = Stopper(event or threading.Event())
+    if threading.current_thread() is not threading.main_thread():
+        yield stopper
+        return
+
+    def count(_number: int, _frame: Any) -> None:
+        stopper.signals += 1
+
+    before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopper
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+__all__ = ["BatchSummary", "RunOptions", "RunResult", "run"]

@@ -1,0 +1,44 @@
+"""What a run tells its caller: one summary per batch, one result at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from updraft.runtime.reports import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSummary:
+    """One committed batch. `seconds` is the time from hand-over by Spark to our commit."""
+
+    batch_id: int
+    rows_in: int
+    rows_out: int
+    seconds: float
+    state_rows: int
+    state_bytes: int
+    parallelism: Mapping[str, int]
+    reports: tuple[Report, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended. `reason`: "stopped", "idle" or "max_batches"."""
+
+    topology: str
+    reason: str
+    batches: int
+    rows_in: int
+    rows_out: int
+    last_batch: int  # -1 if there never was one
+    seconds: float
+    checkpoint: str
+    spark_log: Path | None
+    trigger_ms: tuple[float, ...] = field(
+        default=(), repr=False
+    )  # whole duration of each batch as Spark saw it
+
+
+Progress = Callable[[BatchSummary], None]

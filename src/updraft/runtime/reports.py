@@ -1,0 +1,118 @@
+"""What every stage partition tells the driver about its part of a batch: plain values with a JSON form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from updraft.state.spec import Sealed, SegmentRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An operator's error. A value, not an exception: Spark would only retry what fails again."""
+
+    operator: str
+    tasks: str
+    reason: str
+    trace: str
+    state: bool = False  # the state is damaged or missing, not the operator wrong
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorWork:
+    """What one operator did in one partition."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """One partition of one stage in one batch."""
+
+    level: int
+    slot: int
+    operator: str | None  # the head; None for the source stage
+    instance: int | None
+    worker: str
+    pid: int
+    started_ms: float = 0.0
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    bytes_in: int = 0
+    work: dict[str, OperatorWork] = field(default_factory=dict)
+    bytes_to: dict[str, dict[int, int]] = field(default_factory=dict)  # consumer -> slot -> bytes
+    rows_to_sinks: dict[int, int] = field(default_factory=dict)
+    sealed: dict[str, Sealed] = field(default_factory=dict)  # by table
+    tasks: tuple[int, ...] = ()
+    failure: Failure | None = None
+
+    def to_json(self) -> bytes:
+        """Compact JSON."""
+        value: dict[str, Any] = {
+            "level": self.level,
+            "slot": self.slot,
+            "operator": self.operator,
+            "instance": self.instance,
+            "worker": self.worker,
+            "pid": self.pid,
+            "started_ms": self.started_ms,
+            "wall_s": self.wall_s,
+            "cpu_s": self.cpu_s,
+            "bytes_in": self.bytes_in,
+            "work": {n: [w.rows_in, w.rows_out, w.wall_s, w.cpu_s] for n, w in self.work.items()},
+            "bytes_to": {n: list(to.items()) for n, to in self.bytes_to.items()},
+            "rows_to_sinks": list(self.rows_to_sinks.items()),
+            "sealed": {name: _sealed_json(sealed) for name, sealed in self.sealed.items()},
+            "tasks": self.tasks,
+        }
+        if self.failure is not None:
+            value["failure"] = [
+                getattr(self.failure, name) for name in ("operator", "tasks", "reason", "trace", "state")
+            ]
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    @staticmethod
+    def from_json(text: bytes) -> Report:
+        """Inverse of `to_json`."""
+        value = json.loads(text)
+        failure = value.pop("failure", None)
+        value["work"] = {
+            n: OperatorWork(rows_in=w[0], rows_out=w[1], wall_s=w[2], cpu_s=w[3])
+            for n, w in value["work"].items()
+        }
+        value["bytes_to"] = {n: dict(to) for n, to in value["bytes_to"].items()}
+        value["rows_to_sinks"] = dict(value["rows_to_sinks"])
+        value["sealed"] = {name: _sealed_from(sealed) for name, sealed in value["sealed"].items()}
+        value["tasks"] = tuple(value["tasks"])
+        if failure is not None:
+            operator, tasks, reason, trace, state = failure
+            value["failure"] = Failure(
+                operator=operator, tasks=tasks, reason=reason, trace=trace, state=state
+            )
+        return Report(**value)
+
+
+def _sealed_json(sealed: Sealed) -> dict[str, Any]:
+    return {
+        "added": sealed.added.to_json(),
+        "replaced": sealed.replaced,
+        "rows_written": sealed.rows_written,
+        "live_rows": sealed.live_rows,
+        "state_bytes": sealed.state_bytes,
+    }
+
+
+def _sealed_from(value: Mapping[str, Any]) -> Sealed:
+    return Sealed(
+        added=SegmentRef.from_json(value["added"]),
+        replaced=tuple(value["replaced"]),
+        rows_written=value["rows_written"],
+        live_rows=value["live_rows"],
+        state_bytes=value["state_bytes"],
+    )

@@ -1,0 +1,108 @@
+"""Rows of one producer -> record batches per destination slot. Vectorised; order within a sender is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from updraft.runtime.pieces import Kind
+from updraft.runtime.program import HASH, Route
+from updraft.state.keys import hash_keys, task_of, task_start
+from updraft.topology.records import Grouping
+
+Hashes = npt.NDArray[np.uint64]
+Routed = Iterator[tuple[int, Kind, pa.RecordBatch]]
+
+
+def route_rows(route: Route, rows: pa.Table, sender: int) -> Routed:
+    """(slot, kind, batch) for every slot that gets rows; `sender` only spreads shuffled rows fairly."""
+    if rows.num_rows == 0:
+        return
+    if len(route.task_slots):
+        yield from _to_tasks(route, rows, sender)
+        return
+    batch = one_batch(rows.select(route.wire.names))
+    match route.grouping:
+        case Grouping.ALL:
+            for slot in route.slots:
+                yield slot, Kind.ROWS, batch
+        case Grouping.GLOBAL:
+            yield route.slots[0], Kind.ROWS, batch
+        case Grouping.LOCAL if sender < len(route.slots):
+            yield route.slots[sender], Kind.ROWS, batch
+        case Grouping.KEY:
+            hashes = hash_keys([rows.column(key) for key in route.keys])
+            slots = np.array(route.slots, np.uint16)[task_of(hashes, len(route.slots))]
+            yield from _partition(batch, slots, Kind.ROWS)
+        case _:
+            yield from _spread(batch, route.slots, sender)
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The table as a single record batch."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _to_tasks(route: Route, rows: pa.Table, sender: int) -> Routed:
+    """Rows for a stateful operator carry the hash that names their task."""
+    if route.combiner is not None and route.combined is not None:
+        combined = route.combiner.combine(rows, route.keys)
+        if combined is not None:
+            table, hashes = combined
+            yield from _partition(
+                _hashed(table, hashes, route.combined), _slots(route, hashes), Kind.COMBINED
+            )
+            return
+    tasks = len(route.task_slots)
+    if route.grouping is Grouping.KEY:
+        hashes = hash_keys([rows.column(key) for key in route.keys])
+    else:
+        turn = (np.arange(rows.num_rows) * tasks // rows.num_rows + sender) % tasks
+        hashes = np.array([task_start(task, tasks) for task in range(tasks)], np.uint64)[turn]
+    yield from _partition(_hashed(rows, hashes, route.wire), _slots(route, hashes), Kind.ROWS)
+
+
+def _slots(route: Route, hashes: Hashes) -> npt.NDArray[np.uint16]:
+    return route.task_slots[task_of(hashes, len(route.task_slots))]
+
+
+def _hashed(rows: pa.Table, hashes: Hashes, wire: pa.Schema) -> pa.RecordBatch:
+    columns = [pa.array(hashes), *(_flat(rows.column(name)) for name in wire.names[1:])]
+    return pa.RecordBatch.from_arrays(columns, schema=wire)
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _partition(batch: pa.RecordBatch, slots: npt.NDArray[np.uint16], kind: Kind) -> Routed:
+    """Split by slot, stably. Rows already in slot order (sorted by hash) are only sliced."""
+    if slots[0] == slots[-1] and (slots == slots[0]).all():
+        yield int(slots[0]), kind, batch
+        return
+    if not (slots[1:] >= slots[:-1]).all():
+        order = np.argsort(slots, kind="stable")  # a radix sort on 16 bits
+        slots = slots[order]
+        batch = batch.take(pa.array(order))
+    bounds = np.flatnonzero(np.diff(slots)) + 1
+    for start, end in zip([0, *bounds.tolist()], [*bounds.tolist(), len(slots)], strict=True):
+        yield int(slots[start]), kind, batch.slice(start, end - start)
+
+
+def _spread(batch: pa.RecordBatch, slots: tuple[int, ...], sender: int) -> Routed:
+    """Even contiguous shares; the sender's number rotates who gets the odd rows."""
+    bounds = [batch.num_rows * i // len(slots) for i in range(len(slots) + 1)]
+    for i in range(len(slots)):
+        if bounds[i + 1] > bounds[i]:
+            yield (
+                slots[(i + sender) % len(slots)],
+                Kind.ROWS,
+                batch.slice(bounds[i], bounds[i + 1] - bounds[i]),
+            )
+
+
+__all__ = ["HASH", "one_batch", "route_rows"]

@@ -1,0 +1,152 @@
+"""One partition of one stage, in a Python worker: unpack, run the instance and what is fused with it, route, report.
+
+This is the function Spark calls. It must be small to pickle, because it is sent with every task: the program comes
+as a broadcast and is unpickled once per process.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import cloudpickle
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+from updraft.runtime.instances import InstanceRun
+from updraft.runtime.pieces import END, Kind, Piece, pack, unpack
+from updraft.runtime.program import LEG, Program
+from updraft.runtime.reports import Report
+from updraft.runtime.storage import Storage
+from updraft.state.spec import Level
+
+_LONG = struct.Struct("!q")
+_programs: dict[str, Program] = {}
+
+
+class Shipped(Protocol):
+    """A Spark broadcast of pickled bytes."""
+
+    @property
+    def value(self) -> bytes: ...
+
+
+InstanceLevels = Mapping[tuple[str, int], Mapping[str, tuple[Level, ...]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What changes from batch to batch."""
+
+    id: int
+    attempt: int
+    now_ms: int
+    publish: bool  # whether this batch brings the checkpoint up to date
+    published: int  # the last batch whose segments are all in the checkpoint
+    retired: tuple[str, ...]  # segments no kept commit needs any more
+    levels: InstanceLevels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCall:
+    """Spark's `f(partition index, elements) -> elements` for one level of one batch."""
+
+    program_id: str
+    program: Shipped
+    storage: Storage
+    batch: Batch
+    level: int
+    zipped: bool = False  # elements alternate with the placing RDD's fillers
+    last_slots: int = (
+        0  # > 0: after the last level, spread sink output over that many slots (slot 0: reports)
+    )
+
+    def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
+        started, cpu = time.perf_counter(), time.thread_time()
+        program = self._load()
+        report = self._new_report(program, split)
+        run = InstanceRun(
+            program=program, batch=self.batch, storage=self.storage, report=report, sender=split
+        )
+        received = list(elements)[:: 2 if self.zipped else 1]
+        report.bytes_in = sum(map(len, received))
+        relayed: list[Piece] = []
+        if self.level == 0:
+            run.source_rows(_read_legs(program, received))
+        else:
+            pieces = [piece for bundle in received for piece in unpack(bundle)]
+            relayed = [piece for piece in pieces if piece.level != self.level]
+            run.exchanged_rows(
+                program.stages[self.level].slots[split], [p for p in pieces if p.level == self.level]
+            )
+        report.wall_s, report.cpu_s = time.perf_counter() - started, time.thread_time() - cpu
+        done = Piece(kind=Kind.REPORT, level=END, slot=0, edge=0, sender=split, payload=report.to_json())
+        return self._emit(program, split, [*relayed, *run.pieces, done])
+
+    def _load(self) -> Program:
+        found = _programs.get(self.program_id)
+        if found is None:
+            _programs.clear()  # a superseded plan's program is not needed again
+            found = _programs[self.program_id] = cloudpickle.loads(self.program.value)
+        return found
+
+    def _new_report(self, program: Program, split: int) -> Report:
+        instance = program.stages[self.level].slots[split] if self.level else None
+        return Report(
+            level=self.level,
+            slot=split,
+            operator=instance.operator if instance else None,
+            instance=instance.index if instance else None,
+            tasks=instance.tasks if instance else (),
+            worker=self.storage.worker_id(),
+            pid=os.getpid(),
+            started_ms=time.time() * 1000,
+        )
+
+    def _emit(self, program: Program, split: int, pieces: list[Piece]) -> Iterator[bytes]:
+        """Exactly one bundle per slot of the next stage, preceded by its number; or one for the driver."""
+        following = self.level + 1
+        if following < len(program.stages):
+            count = len(program.stages[following].slots)
+            by_slot: list[list[Piece]] = [[] for _ in range(count)]
+            for piece in pieces:
+                # What is not for the next level is relayed by whoever runs there, spread by destination or sender.
+                turn = (
+                    piece.slot if piece.level == following else (split if piece.level == END else piece.slot)
+                )
+                by_slot[turn % count].append(piece)
+        elif self.last_slots:
+            by_slot = [[] for _ in range(self.last_slots)]
+            for piece in pieces:
+                output = piece.kind is Kind.OUTPUT
+                by_slot[1 + split % (self.last_slots - 1) if output else 0].append(piece)
+        else:
+            yield pack(pieces)
+            return
+        for slot, mine in enumerate(by_slot):
+            yield _LONG.pack(slot)
+            yield pack(mine)
+
+
+def _read_legs(program: Program, messages: list[bytes]) -> dict[str, pa.Table]:
+    """Spark's Arrow messages as one table per source leg."""
+    schema = program.source_schema()
+    batches = [ipc.read_record_batch(pa.py_buffer(message), schema) for message in messages]
+    if len(program.legs) == 1:
+        return {program.legs[0]: pa.Table.from_batches(batches, schema)}
+    by_leg: dict[str, list[pa.RecordBatch]] = {leg: [] for leg in program.legs}
+    for batch in batches:
+        # A partition of the union of sources belongs to one source, so the first row tells for all.
+        number = batch.column(LEG)[0].as_py() if batch.num_rows else 0
+        rows = batch.column(f"__leg{number}")
+        leg = program.legs[number]
+        by_leg[leg].append(
+            pa.RecordBatch.from_arrays(rows.flatten(), schema=program.nodes[leg].output_schema)
+        )
+    return {
+        leg: pa.Table.from_batches(found, program.nodes[leg].output_schema) for leg, found in by_leg.items()
+    }

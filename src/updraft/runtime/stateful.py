@@ -1,0 +1,180 @@
+"""One stateful instance over one batch: open the state at the last version, process, seal the next one."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from updraft.errors import StateError
+from updraft.operators import Aggregate, Context, KeyedOperator, ObjectOperator, run_keyed, run_objects
+from updraft.plan import Instance
+from updraft.runtime.program import HASH
+from updraft.state import KeyedTable, LocalStore, Sealed, TableSpec
+from updraft.state.objects import OBJECT_TABLE, ObjectState
+from updraft.state.spec import Level, segment_name
+from updraft.topology.graph import StatefulNode
+
+if TYPE_CHECKING:
+    from updraft.runtime.stage import Batch
+    from updraft.runtime.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """Rows of one instance in one batch, a table per edge, with HASH as first column if the instance is stateful."""
+
+    raw: tuple[pa.Table, ...]
+    combined: tuple[pa.Table, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return sum(table.num_rows for table in (*self.raw, *self.combined))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a stateful instance made of a batch."""
+
+    rows: pa.Table
+    sealed: Mapping[str, Sealed]
+    shipped: tuple[bytes, ...]
+
+
+def run_stateful(
+    *, node: StatefulNode, instance: Instance, arrived: Arrived, batch: Batch, storage: Storage
+) -> Done:
+    """Process and seal; without rows and without timers the state is not even opened."""
+    specs = cast("Mapping[str, TableSpec]", node.tables)
+    storage.retire(store := storage.store(), batch.retired)
+    levels = batch.levels.get((node.name, instance.index), {})
+    if not arrived.num_rows and not any(spec.timers for spec in specs.values()):
+        return Done(
+            rows=node.output_schema.empty_table(),
+            sealed={},
+            shipped=_publish(batch, storage, store, levels, {}),
+        )
+    tables = {
+        name: KeyedTable(
+            spec=spec,
+            tasks=node.tasks,
+            mine=instance.tasks,
+            levels=levels.get(name, ()),
+            store=store,
+            now_ms=batch.now_ms,
+            operator=node.name,
+            table=name,
+        )
+        for name, spec in specs.items()
+    }
+    objects = (
+        ObjectState(
+            tasks=node.tasks,
+            mine=instance.tasks,
+            levels=levels.get(OBJECT_TABLE, ()),
+            store=store,
+            operator=node.name,
+        )
+        if isinstance(node.operator, ObjectOperator)
+        else None
+    )
+    out = _process(node, instance, arrived, batch, tables, objects)
+    sealed = _seal(node, instance, batch, store, tables, objects)
+    return Done(rows=out, sealed=sealed, shipped=_publish(batch, storage, store, levels, sealed))
+
+
+def _publish(
+    batch: Batch,
+    storage: Storage,
+    store: LocalStore,
+    levels: Mapping[str, tuple[Level, ...]],
+    sealed: Mapping[str, Sealed],
+) -> tuple[bytes, ...]:
+    """Bring the checkpoint up to date: what this batch sealed, and what batches since the last publication left."""
+    if not batch.publish:
+        return ()
+    replaced = {name for one in sealed.values() for name in one.replaced}
+    waiting = [
+        level.ref.name
+        for some in levels.values()
+        for level in some
+        if level.ref.batch > batch.published and level.ref.name not in replaced
+    ]
+    names = [*waiting, *(one.added.name for one in sealed.values())]
+    payloads = [storage.publish(store, name) for name in dict.fromkeys(names)]
+    return tuple(payload for payload in payloads if payload is not None)
+
+
+def _process(
+    node: StatefulNode,
+    instance: Instance,
+    arrived: Arrived,
+    batch: Batch,
+    tables: Mapping[str, KeyedTable],
+    objects: ObjectState | None,
+) -> pa.Table:
+    rows, hashes = _hashed(arrived.raw)
+    ctx = Context(
+        batch_id=batch.id,
+        now_ms=batch.now_ms,
+        operator=node.name,
+        instance=instance.index,
+        tasks=instance.tasks,
+        tasks_total=node.tasks,
+        keys=node.keys,
+        input=node.input_schema,
+        output=node.output_schema,
+        hashes=hashes if hashes is not None else np.empty(0, np.uint64),
+        tables=tables,
+        objects=objects,
+    )
+    match node.operator:
+        case Aggregate() as aggregate:
+            combined, combined_hashes = _hashed(arrived.combined)
+            return aggregate.process_mixed(rows, hashes, combined, combined_hashes, ctx)
+        case ObjectOperator() as operator:
+            return run_objects(operator, rows if rows is not None else node.input_schema.empty_table(), ctx)
+        case KeyedOperator() as keyed:
+            return run_keyed(keyed, rows if rows is not None else node.input_schema.empty_table(), ctx)
+        case other:
+            raise TypeError(f"operator '{node.name}' is a {type(other).__name__}, not a stateful operator")
+
+
+def _hashed(tables: tuple[pa.Table, ...]) -> tuple[pa.Table | None, npt.NDArray[np.uint64] | None]:
+    """Rows without their HASH column, and the hashes."""
+    if not tables:
+        return None, None
+    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+    hashes = table.column(HASH).to_numpy()
+    return table.drop_columns([HASH]), hashes
+
+
+def _seal(
+    node: StatefulNode,
+    instance: Instance,
+    batch: Batch,
+    store: LocalStore,
+    tables: Mapping[str, KeyedTable],
+    objects: ObjectState | None,
+) -> dict[str, Sealed]:
+    sealed: dict[str, Sealed] = {}
+    for table, state in {**tables, **({OBJECT_TABLE: objects} if objects is not None else {})}.items():
+        name = segment_name(
+            operator=node.name, table=table, instance=instance.index, batch=batch.id, attempt=batch.attempt
+        )
+        # The nonce keeps apart two attempts of one Spark task: a zombie must never overwrite what was committed.
+        try:
+            done = state.seal(f"{name}-{secrets.token_hex(4)}", batch.id)
+        except OSError as error:
+            raise StateError(
+                f"cannot write a segment below {store.root}: {error.strerror or error}; free space or give it back "
+                "its permissions, then start again to resume"
+            ) from error
+        if done is not None:
+            sealed[table] = done
+    return sealed
