@@ -130,5 +130,7 @@ def _measure(spark: SparkSession, request: dict[str, Any], work: dict[str, Any])
 
 def _dump_state(checkpoint: Path, target: Path, key: str, *, batch_id: int | None = None) -> str:
     state = inspect.scan(checkpoint, "count", batch=batch_id)
-    pq.write_table(pa.table({"key": state.column(key), "count": state.column("count")}), target)
+    # State holds the aggregation's partials under names of their own; a count has exactly one.
+    (partial,) = (name for name in state.column_names if name != key)
+    pq.write_table(pa.table({"key": state.column(key), "count": state.column(partial)}), target)
     return str(target)
