@@ -9,24 +9,42 @@ ud.run(app, checkpoint="checkpoints/wordcount")
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from updraft import sinks
-from updraft.errors import (
-    CheckpointError,
-    CheckpointInUse,
-    InvalidTopology,
-    OperatorFailed,
-    UpdraftError,
-)
-from updraft.operators import Context, KeyedOperator, ObjectOperator, Table
-from updraft.topology import KeyedStream, Stream, Topology
-from updraft.topology.aggregates import count, max, mean, min, sum
-
 if TYPE_CHECKING:
-    from updraft.runtime.lifecycle import BatchSummary, RunResult, run
+    from updraft import sinks, testing
+    from updraft.errors import (
+        CheckpointError,
+        CheckpointInUse,
+        InvalidTopology,
+        OperatorFailed,
+        UpdraftError,
+    )
+    from updraft.operators import Context, KeyedOperator, ObjectOperator, Table
+    from updraft.runtime.lifecycle import run
+    from updraft.runtime.progress import BatchSummary, RunResult
+    from updraft.topology import KeyedStream, Stream, Topology
+    from updraft.topology.aggregates import count, max, mean, min, sum  # noqa: A004
 
 __version__ = "0.1.0"
+
+# Loaded when first used: `updraft --help` needs neither Arrow nor Spark, building a topology no Spark.
+_HOMES = {
+    "updraft.errors": (
+        "CheckpointError",
+        "CheckpointInUse",
+        "InvalidTopology",
+        "OperatorFailed",
+        "UpdraftError",
+    ),
+    "updraft.operators": ("Context", "KeyedOperator", "ObjectOperator", "Table"),
+    "updraft.runtime.lifecycle": ("run",),
+    "updraft.runtime.progress": ("BatchSummary", "RunResult"),
+    "updraft.topology": ("KeyedStream", "Stream", "Topology"),
+    "updraft.topology.aggregates": ("count", "max", "mean", "min", "sum"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BatchSummary",
@@ -50,13 +68,13 @@ __all__ = [
     "run",
     "sinks",
     "sum",
+    "testing",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # Spark is only imported by those who run something: building and testing a topology does not need it.
-    if name in ("run", "RunResult", "BatchSummary"):
-        from updraft.runtime import lifecycle
-
-        return getattr(lifecycle, name)
+    if name in _HOME_OF:
+        return getattr(import_module(_HOME_OF[name]), name)
+    if name in ("sinks", "testing"):
+        return import_module(f"updraft.{name}")
     raise AttributeError(f"module 'updraft' has no attribute '{name}'")

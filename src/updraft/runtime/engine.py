@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from updraft.errors import OperatorFailed, StateError, UpdraftError
 from updraft.plan import Plan
+from updraft.runtime import faults
 from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.frames import output_frame, output_table
 from updraft.runtime.job import BatchJob, JobResult
@@ -89,10 +90,14 @@ class Engine:
             retired=self.checkpoint.take_retired(),
             levels=self._levels(),
         )
+        faults.reach("begun", batch_id)
         result = self.job.run(frame, batch)
         self._raise_failures(batch_id, result)
+        faults.reach("processed", batch_id)
         self._deliver(batch_id, result)
+        faults.reach("delivered", batch_id)
         self.checkpoint.commit(batch_id, attempt, _sealed(result.reports), result.segments)
+        faults.reach("committed", batch_id)
         self._account(batch_id, result, time.perf_counter() - started)
 
     def _levels(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
@@ -151,7 +156,8 @@ class Engine:
         rows_out = sum(sum(report.rows_to_sinks.values()) for report in result.reports)
         for report in result.reports:
             for table, sealed in report.sealed.items():
-                assert report.operator is not None and report.instance is not None
+                assert report.operator is not None
+                assert report.instance is not None
                 self._sizes[report.operator, table, report.instance] = (sealed.live_rows, sealed.state_bytes)
         self._attempts.pop(batch_id, None)
         self.batches += 1

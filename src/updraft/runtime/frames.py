@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import pyarrow.ipc as ipc
 from pyspark.core.rdd import RDD
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from updraft.errors import InvalidTopology
@@ -91,12 +91,12 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
     tagged: list[DataFrame] = []
     for number, frame in enumerate(frames):
         structs = [
-            F.struct(*[F.col(f"`{name}`") for name in frame.columns]).alias(f"__leg{other}")
+            sql.struct(*[sql.col(f"`{name}`") for name in frame.columns]).alias(f"__leg{other}")
             if other == number
-            else F.lit(None).cast(frames[other].schema).alias(f"__leg{other}")
+            else sql.lit(None).cast(frames[other].schema).alias(f"__leg{other}")
             for other in range(len(frames))
         ]
-        tagged.append(frame.select(F.lit(number).cast("int").alias(LEG), *structs))
+        tagged.append(frame.select(sql.lit(number).cast("int").alias(LEG), *structs))
     whole = tagged[0]
     for more in tagged[1:]:
         whole = whole.union(more)
@@ -109,7 +109,7 @@ class _Pick:
 
     sink: int
 
-    def __call__(self, partition: int, bundles: Iterator[bytes]) -> Iterator[tuple[bytearray]]:
+    def __call__(self, partition: int, bundles: Iterable[bytes]) -> Iterator[tuple[bytearray]]:
         if partition == 0:
             return  # reports
         pieces = [piece for bundle in bundles for piece in unpack(bundle)]

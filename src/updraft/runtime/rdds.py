@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.core.rdd import _load_from_socket, _wrap_function
+from pyspark.core.rdd import _wrap_function
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame
+from pyspark.util import _load_from_socket
 
 BYTES = NoOpSerializer()
 StageFunction = Callable[[int, Iterable[Any]], Iterable[bytes]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from updraft.errors import StateError
 from updraft.operators import Aggregate, Context, KeyedOperator, ObjectOperator, run_keyed, run_objects
 from updraft.plan import Instance
 from updraft.runtime.program import HASH
-from updraft.state import KeyedTable, LocalStore, Sealed, TableSpec
+from updraft.state import KeyedTable, LocalStore, Sealed
 from updraft.state.objects import OBJECT_TABLE, ObjectState
 from updraft.state.spec import Level, segment_name
 from updraft.topology.graph import StatefulNode
@@ -50,7 +50,7 @@ def run_stateful(
     *, node: StatefulNode, instance: Instance, arrived: Arrived, batch: Batch, storage: Storage
 ) -> Done:
     """Process and seal; without rows and without timers the state is not even opened."""
-    specs = cast("Mapping[str, TableSpec]", node.tables)
+    specs = node.tables
     storage.retire(store := storage.store(), batch.retired)
     levels = batch.levels.get((node.name, instance.index), {})
     if not arrived.num_rows and not any(spec.timers for spec in specs.values()):
@@ -163,7 +163,10 @@ def _seal(
     objects: ObjectState | None,
 ) -> dict[str, Sealed]:
     sealed: dict[str, Sealed] = {}
-    for table, state in {**tables, **({OBJECT_TABLE: objects} if objects is not None else {})}.items():
+    states: dict[str, KeyedTable | ObjectState] = dict(tables)
+    if objects is not None:
+        states[OBJECT_TABLE] = objects
+    for table, state in states.items():
         name = segment_name(
             operator=node.name, table=table, instance=instance.index, batch=batch.id, attempt=batch.attempt
         )

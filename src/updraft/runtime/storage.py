@@ -36,7 +36,7 @@ class Storage:
         """The executor's id: set by Kubernetes, the name of the working directory on standalone, `driver` if embedded."""
         if not self.own_directory:
             return "driver"
-        return os.environ.get("SPARK_EXECUTOR_ID") or os.path.basename(os.getcwd())
+        return os.environ.get("SPARK_EXECUTOR_ID") or Path.cwd().name
 
     def store(self) -> LocalStore:
         """This worker's store."""
