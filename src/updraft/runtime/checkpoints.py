@@ -171,6 +171,9 @@ def open_checkpoint(graph: Graph, options: RunOptions, spark: SparkSession) -> I
         temporary.append(Path(tempfile.mkdtemp(prefix="updraft-checkpoint-")))
         path = str(temporary[0])
     local = local_path(path)
+    if local is None:
+        # The quick manager of `session.settings` relies on POSIX renames.
+        spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
     files: Files = HadoopFiles(path, spark) if local is None else LocalFiles(local, fsync=options.fsync)
     opened = layout.open_checkpoint(files, _identity(graph), allow_dropped=options.allow_dropped)
     try:

@@ -43,8 +43,6 @@ def settings() -> dict[str, str]:
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
-        # Drops Hadoop's .crc side files on local disks. State segments carry checksums of their own.
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         # Placement: a stage after a shuffle must not be pulled to where most of its input is ...
         "spark.shuffle.reduceLocality.enabled": "false",
         # ... and waits for its worker rather than run without its state.
