@@ -6,6 +6,7 @@ crash at any point leaves either commit N-1 (Spark hands out N again, with the s
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,7 +47,7 @@ class Engine:
     batches: int = 0
     rows_in: int = 0
     rows_out: int = 0
-    halted: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)  # this query will begin no other batch
     _attempts: dict[int, int] = field(default_factory=dict)
     _sizes: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
     _sinks: tuple[Sink, ...] = ()
@@ -62,7 +63,7 @@ class Engine:
     def handle(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Structured Streaming for every batch."""
         if self.should_halt(batch_id):
-            self.halted = True
+            self.ended.set()
             raise Halt(f"stopped before batch {batch_id}")
         if batch_id <= self.checkpoint.committed:
             return  # committed before a crash; only Spark's own log did not know yet
@@ -70,8 +71,10 @@ class Engine:
             self._process(frame, batch_id)
         except UpdraftError as error:
             self.failure = error
+            self.ended.set()
             raise
         except Exception as error:
+            self.ended.set()
             self.failure = UpdraftError(
                 f"batch {batch_id} of topology '{self.graph.name}' failed in Spark and was not committed: {_first_cause(error)}"
             )

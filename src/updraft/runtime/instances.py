@@ -97,7 +97,8 @@ class InstanceRun:
             self._map(node, rows)
         for sink in self.program.sinks[name] if rows.num_rows else ():
             self.report.rows_to_sinks[sink] = self.report.rows_to_sinks.get(sink, 0) + rows.num_rows
-            self._add(Kind.OUTPUT, END, 0, sink, one_batch(rows))
+            if sink not in self.program.discarded:
+                self._add(Kind.OUTPUT, END, 0, sink, one_batch(rows))
         for route in self.program.routes[name]:
             sent = self.report.bytes_to.setdefault(route.consumer, {})
             for slot, kind, batch in route_rows(route, rows, self.sender):

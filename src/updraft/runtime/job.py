@@ -61,11 +61,17 @@ class BatchJob:
         self._last_partitioner = rdds.partitioner(context, max(1, self._last_slots))
         self._locations = {worker.id: worker.location for worker in workers}
         self._placed: dict[tuple[int, int], Any] = {}
+        self._sized = False
         self._max_senders = max(1, context.defaultParallelism)
 
     def run(self, frame: DataFrame, batch: Batch) -> JobResult:
         """Run the batch; raises only if Spark itself failed."""
         context = self._context
+        if not self._sized:
+            # The session of the query, not the user's: larger Arrow batches, smaller ones for very wide rows.
+            rows = max(1_000, min(65_536, 8_000_000 // max(1, self.program.width)))
+            frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
+            self._sized = True
         rdd = rdds.arrow_messages(frame)
         senders = rdd.getNumPartitions()
         if senders > self._max_senders:

@@ -22,12 +22,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from updraft.errors import UpdraftError
 from updraft.plan import initial_plan
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
-from updraft.runtime.engine import Engine, Halt
+from updraft.runtime.engine import Engine
 from updraft.runtime.frames import leg_frames, leg_schemas, united
 from updraft.runtime.job import BatchJob
 from updraft.runtime.progress import BatchSummary, Progress, RunResult
 from updraft.runtime.session import start_session
-from updraft.runtime.workers import is_embedded, list_workers
+from updraft.runtime.workers import is_embedded, wait_for_workers
 from updraft.sinks import Wants, as_sink
 from updraft.topology import Graph, Topology, compile_topology
 from updraft.topology.records import SourceRecord
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TopologyFactory = Callable[[SparkSession], Topology]
-_POLL_S = 0.02
+_POLL_S = 0.1  # each look at the query is a call into the JVM, which the batches need more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ def _engine(
     session: SparkSession, graph: Graph, state: RunCheckpoint, options: RunOptions, progress: Progress | None
 ) -> Engine:
     context = session.sparkContext
-    workers = list_workers(context)
+    workers = wait_for_workers(context)
     wants_frames = any(as_sink(sink.target).wants is Wants.FRAME for sink in graph.sinks)
     job = BatchJob(
         context=context,
@@ -226,11 +226,13 @@ class _Run:
                     "aborted; the batch under way was not committed and will be run again at the next start"
                 )
             done = limit is not None and self.engine.checkpoint.committed >= limit
-            if self.engine.halted or ((self.stopper.wanted or done) and not query.status["isTriggerActive"]):
+            if self.engine.ended.is_set() or (
+                (self.stopper.wanted or done) and not query.status["isTriggerActive"]
+            ):
                 query.stop()
-            time.sleep(_POLL_S)
+            self.engine.ended.wait(_POLL_S)
         self._raise_failure(query)
-        self.engine.halted = False
+        self.engine.ended.clear()
         if self.stopper.wanted:
             return "stopped"
         return "max_batches" if limit is not None and self.engine.checkpoint.committed >= limit else "idle"
@@ -239,7 +241,7 @@ class _Run:
         if self.engine.failure is not None:
             raise self.engine.failure
         error = query.exception()
-        if error is not None and Halt.__name__ not in str(error):
+        if error is not None and not self.engine.ended.is_set():
             raise UpdraftError(
                 f"topology '{self.engine.graph.name}': Spark ended the query after batch "
                 f"{self.engine.checkpoint.committed}: {error}"

@@ -16,6 +16,7 @@ import pyarrow as pa
 from updraft.operators import Aggregate
 from updraft.plan import Plan, lay_out
 from updraft.plan.stages import Stage, is_exchange
+from updraft.sinks import Wants, as_sink
 from updraft.topology.graph import Edge, Graph, Node, SourceLeg, StatefulNode
 from updraft.topology.records import Grouping
 
@@ -50,6 +51,7 @@ class Program:
     fused: Mapping[str, tuple[str, ...]]
     routes: Mapping[str, tuple[Route, ...]]  # by producer
     sinks: Mapping[str, tuple[int, ...]]  # sink numbers by node
+    discarded: frozenset[int]  # sinks whose rows are only counted
     sink_schemas: tuple[pa.Schema, ...]
     stages: tuple[Stage, ...]
 
@@ -61,6 +63,11 @@ class Program:
             for route in routes
             if route.consumer == consumer
         }
+
+    @property
+    def width(self) -> int:
+        """Columns of all source legs together."""
+        return sum(len(self.nodes[leg].output_schema) for leg in self.legs)
 
     def source_schema(self) -> pa.Schema:
         """Schema of the Arrow batches Spark hands over: the leg's own, or one struct column per leg."""
@@ -93,6 +100,9 @@ def build_program(graph: Graph, plan: Plan) -> Program:
             node.name: tuple(i for i, sink in enumerate(graph.sinks) if node.name in sink.inputs)
             for node in graph.nodes
         },
+        discarded=frozenset(
+            number for number, sink in enumerate(graph.sinks) if as_sink(sink.target).wants is Wants.NOTHING
+        ),
         sink_schemas=tuple(sink.schema for sink in graph.sinks),
         stages=layout.stages,
     )

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+import time
+
 from pyspark import SparkContext
 
+from updraft.errors import UpdraftError
 from updraft.plan import Worker
+
+_SETTLED_S = 1.0
 
 
 def is_embedded(context: SparkContext) -> bool:
     """Whether tasks run inside the driver (`local`, `local[n]`), where placement means nothing."""
     return (context.master or "").startswith("local") and "local-cluster" not in (context.master or "")
+
+
+def wait_for_workers(context: SparkContext, timeout_s: float = 30.0) -> tuple[Worker, ...]:
+    """The workers, once Spark has stopped adding new ones; executors register one by one after the start."""
+    if is_embedded(context):
+        return ()
+    deadline = time.monotonic() + timeout_s
+    found: tuple[Worker, ...] = ()
+    quiet_since = time.monotonic()
+    while time.monotonic() < deadline:
+        now = list_workers(context)
+        if now != found:
+            found, quiet_since = now, time.monotonic()
+        elif found and time.monotonic() - quiet_since > _SETTLED_S:
+            return found
+        time.sleep(0.1)
+    if not found:
+        raise UpdraftError(
+            f"Spark master {context.master} gave no worker within {timeout_s:.0f} s; check that it has free cores and memory "
+            "('updraft cluster status' for a local one)"
+        )
+    return found
 
 
 def list_workers(context: SparkContext) -> tuple[Worker, ...]:

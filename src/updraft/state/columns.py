@@ -88,10 +88,8 @@ def _deduplicated(run: Run, default_hash: bool) -> Run:
         default_hash and len(run.keys) == 1 and is_exact(run.keys[0].type) and raw(run.keys[0]) is not None
     )
     if injective or _adjacent_equal(run, first).all():
-        keep = np.append(~twin, True)
-    else:
-        keep = _last_of_colliding(run, twin)
-    return take_rows(run, np.flatnonzero(keep))
+        return take_rows(run, np.flatnonzero(np.append(~twin, True)))
+    return take_rows(run, np.flatnonzero(_last_of_colliding(run)))
 
 
 def _adjacent_equal(run: Run, first: I64) -> Mask:
@@ -102,7 +100,7 @@ def _adjacent_equal(run: Run, first: I64) -> Mask:
     return same
 
 
-def _last_of_colliding(run: Run, twin: Mask) -> Mask:
+def _last_of_colliding(run: Run) -> Mask:
     """Different keys share a hash in this run: compare every pair within a group of one hash."""
     keep = np.ones(len(run), np.bool_)
     distance = 1

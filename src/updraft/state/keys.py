@@ -8,6 +8,7 @@ null has a hash of its own. Decimals hash by their unscaled value (a column has 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -97,6 +98,14 @@ def task_of(hashes: U64, tasks: int) -> npt.NDArray[np.int32]:
 def task_start(task: int, tasks: int) -> int:
     """Smallest hash of a task's range (2**64 for task == tasks, one past the last hash)."""
     return -(-(task << 32) // tasks) << 32
+
+
+@functools.cache
+def task_starts(tasks: int) -> U64:
+    """`task_start` of every task."""
+    starts = np.array([task_start(task, tasks) for task in range(tasks)], np.uint64)
+    starts.flags.writeable = False
+    return starts
 
 
 def mix(words: U64) -> U64:

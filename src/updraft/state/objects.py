@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from updraft.errors import StateError
-from updraft.state.keys import U64, Column, task_start
+from updraft.state.keys import U64, Column, task_starts
 from updraft.state.spec import Level, Sealed, TableSpec
 from updraft.state.store import SegmentStore
 from updraft.state.table import KeyedTable
@@ -38,7 +38,7 @@ def object_table(
     table: str = OBJECT_TABLE,
 ) -> KeyedTable:
     """The keyed table below object state: task to encoded value."""
-    starts = np.array([task_start(task, tasks) for task in range(tasks)], np.uint64)
+    starts = task_starts(tasks)
 
     def hasher(columns: Sequence[Column]) -> U64:
         hashes: U64 = starts[np.asarray(columns[0])]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from io import RawIOBase
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import xxhash
@@ -16,6 +16,7 @@ from updraft.state.spec import SegmentRef, TableSpec
 
 FORMAT = 1
 FORMAT_KEY = "updraft.segment"
+_BUFFER_BYTES = 1 << 16  # gathers headers and padding; columns beyond it go to the file without a copy
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -39,7 +40,7 @@ class _HashingFile:
 
     closed = False
 
-    def __init__(self, file: RawIOBase) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.digest = xxhash.xxh3_64()
         self.bytes = 0
@@ -48,9 +49,7 @@ class _HashingFile:
         view = memoryview(data)
         self.digest.update(view)
         self.bytes += view.nbytes
-        while view.nbytes:
-            view = view[self._file.write(view) :]
-        return 0
+        return self._file.write(view)
 
     def tell(self) -> int:
         return self.bytes
@@ -71,11 +70,12 @@ def write_segment(path: Path, batch: pa.RecordBatch, *, fsync: bool = False) -> 
     batch = batch.replace_schema_metadata(metadata)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb", buffering=0) as file:
+        with temporary.open("wb", buffering=_BUFFER_BYTES) as file:
             sink = _HashingFile(file)
             with pa.ipc.new_file(pa.PythonFile(sink, "w"), batch.schema) as writer:
                 writer.write_batch(batch)
             if fsync:
+                file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:

@@ -119,10 +119,14 @@ class LocalStore:
         """Write a segment into the root."""
         path = self.path(name)
         try:
+            if not path.parent.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True)
             size, checksum = write_segment(path, batch, fsync=self.fsync)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            size, checksum = write_segment(path, batch, fsync=self.fsync)
+        except OSError as error:
+            raise StateError(
+                f"cannot write segment '{name}' to {path}: {error.strerror or error}; "
+                "free some space or choose another directory, then start again to resume"
+            ) from error
         self._cache.note_written((f"{self._root}/{name}", checksum))
         return size, checksum
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from updraft.errors import StateError
 from updraft.state.columns import conform, key_columns, sorted_run, timer_values
 from updraft.state.compaction import levels_to_merge
-from updraft.state.keys import I64, U64, Hasher, Mask, hash_keys, hash_range, task_of
+from updraft.state.keys import I64, U64, Hasher, Mask, hash_keys, hash_range, task_of, task_starts
 from updraft.state.lookup import Hits, LiveRun, Needles, locate, match, needles, needles_of
 from updraft.state.merge import drop_dead, live_rows, merge, merge_all, row_slices
 from updraft.state.run import NO_TIMER, Run, empty_run, from_raw, take, take_rows, to_batch
@@ -299,9 +299,8 @@ class KeyedTable:
         return drop_dead(merge_all(runs, default_hash=self._default_hash), self.now_ms)
 
     def _tasks_in(self, run: Run) -> tuple[int, ...]:
-        if not len(run):
-            return ()
-        return tuple(task for task in self.mine if row_slices(run.hashes, hash_range((task,), self.tasks)))
+        counts = np.diff(np.searchsorted(run.hashes, task_starts(self.tasks)), append=len(run))
+        return tuple(int(task) for task in np.flatnonzero(counts))
 
     def _with_earliest_timer(self) -> list[tuple[LiveRun, int | None]]:
         pending = [(LiveRun(run=run, live=None), earliest_timer(run)) for run in reversed(self._pending)]
