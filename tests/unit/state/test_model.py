@@ -18,7 +18,10 @@ from updraft.state.manifest import Manifest, advance, levels_for, start
 
 TASKS = 6
 TTL_MS = 5
-KEYS = st.tuples(st.sampled_from([None, 0, 1, 2, 3, 4, 5, 6, 7]), st.sampled_from([None, "", "a", "bb"]))
+NUMBERS = [None, 0, 1, 2, 3, 4, 5, 6, 7]
+TEXTS = [None, "", "a", "bb"]
+EVERY_KEY = [(number, text) for number in NUMBERS for text in TEXTS]
+KEYS = st.sampled_from(EVERY_KEY)
 SPEC = {
     ttl: TableSpec(
         key=pa.schema([("k", pa.int64()), ("s", pa.string())]),
@@ -160,6 +163,7 @@ class StateMachine(RuleBasedStateMachine):
                 assert (k, s) not in found
                 found[k, s] = (n, t)
         assert found == self.visible()
+        self.get(EVERY_KEY)
 
 
 class WeakStateMachine(StateMachine):

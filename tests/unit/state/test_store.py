@@ -135,3 +135,9 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> No
 def test_sealing_with_fsync(tmp_path: Path) -> None:
     batch = pa.record_batch({"a": [1]})
     assert LocalStore(tmp_path, fsync=True).write("op/x", batch)[0] > 0
+
+
+def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StateError, match=r"cannot write segment 'op/x' to .*free some space"):
+        LocalStore(tmp_path / "file").write("op/x", pa.record_batch({"a": [1]}))
