@@ -52,6 +52,7 @@ class Program:
     routes: Mapping[str, tuple[Route, ...]]  # by producer
     sinks: Mapping[str, tuple[int, ...]]  # sink numbers by node
     discarded: frozenset[int]  # sinks whose rows are only counted
+    framed: frozenset[int]  # sinks that take a DataFrame: their rows stay on the workers
     sink_schemas: tuple[pa.Schema, ...]
     stages: tuple[Stage, ...]
 
@@ -102,6 +103,9 @@ def build_program(graph: Graph, plan: Plan) -> Program:
         },
         discarded=frozenset(
             number for number, sink in enumerate(graph.sinks) if as_sink(sink.target).wants is Wants.NOTHING
+        ),
+        framed=frozenset(
+            number for number, sink in enumerate(graph.sinks) if as_sink(sink.target).wants is Wants.FRAME
         ),
         sink_schemas=tuple(sink.schema for sink in graph.sinks),
         stages=layout.stages,

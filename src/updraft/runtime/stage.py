@@ -122,8 +122,8 @@ class StageCall:
         elif self.last_slots:
             by_slot = [[] for _ in range(self.last_slots)]
             for piece in pieces:
-                output = piece.kind is Kind.OUTPUT
-                by_slot[1 + split % (self.last_slots - 1) if output else 0].append(piece)
+                stays = piece.kind is Kind.OUTPUT and piece.edge in program.framed
+                by_slot[1 + split % (self.last_slots - 1) if stays else 0].append(piece)
         else:
             yield pack(pieces)
             return

@@ -43,9 +43,7 @@ def assert_equals_recomputation(
     `actual` is a memory sink (or all its rows, oldest first). Raises AssertionError listing what is missing, what
     is there but should not be, and which columns differ.
     """
-    got = _by_key(
-        actual.table() if isinstance(actual, MemorySink) and actual.batches else _rows(actual), keys
-    )
+    got = _by_key(actual, keys)
     wanted = _by_key(expected, keys)
     missing = [f"missing: {_named(wanted[key], keys)}" for key in wanted if key not in got]
     extra = [f"not expected: {_named(got[key], keys)}" for key in got if key not in wanted]
@@ -71,16 +69,13 @@ def assert_same_rows(actual: MemorySink | RowSet, expected: RowSet) -> None:
 
 
 def _rows(rows: MemorySink | RowSet) -> Iterable[Row]:
-    match rows:
-        case MemorySink():
-            return rows.table().to_pylist() if rows.batches else []
-        case pa.Table():
-            return rows.to_pylist()
-        case _:
-            return rows
+    if isinstance(rows, MemorySink):
+        rows = rows.table() if rows.batches else []
+    found: Iterable[Row] = rows.to_pylist() if isinstance(rows, pa.Table) else rows
+    return found
 
 
-def _by_key(rows: RowSet, keys: Sequence[str]) -> dict[tuple[Any, ...], Row]:
+def _by_key(rows: MemorySink | RowSet, keys: Sequence[str]) -> dict[tuple[Any, ...], Row]:
     return {tuple(_comparable(row[name]) for name in keys): row for row in _rows(rows)}
 
 
