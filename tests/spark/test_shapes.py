@@ -187,7 +187,8 @@ def test_groupings_deliver_every_row(spark: SparkSession, tmp_path: Path, groupi
         if grouping == "key":
             grouped.count("n", tasks=3, parallelism=3, name="counted").sink("out", out)
         else:
-            grouped.map(instance_of, name="placed", parallelism=3, schema=PLACED).sink("out", out)
+            scale = {} if grouping == "to_one" else {"parallelism": 3}
+            grouped.map(instance_of, name="placed", schema=PLACED, **scale).sink("out", out)
         return app
 
     run = run_script(build, source, checkpoint=tmp_path, spark=spark)
@@ -272,19 +273,19 @@ def test_order_of_a_key_survives_exchanges(spark: SparkSession, tmp_path: Path, 
         )
         for _ in range(3)
     ]
-    source = ScriptedSource(schema, items)
+    # Many row groups and small partitions, so that rows of a key come from many senders.
+    source = ScriptedSource(schema, items, row_group_rows=250)
     out = memory()
 
     def build(source: ScriptedSource) -> ud.Topology:
         app = ud.Topology("order")
-        # Many small partitions, so that rows of a key come from many senders.
         app.source("numbers", source.frame).key_by("user").process(
             Running, name="running", tasks=5, parallelism=3
         ).sink("out", out)
         return app
 
     small = spark.conf.get("spark.sql.files.maxPartitionBytes")
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "10000")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
     try:
         run_script(build, source, checkpoint=tmp_path, spark=spark)
     finally:

@@ -61,7 +61,8 @@ def leg_schemas(app: Topology, frames: Mapping[str, DataFrame]) -> dict[str, pa.
     schemas: dict[str, pa.Schema] = {}
     for leg in source_legs(app):
         try:
-            schemas[leg.name] = to_arrow_schema(frames[leg.name].schema)
+            # Spark hands over instants; naming their zone UTC makes state independent of the session's time zone.
+            schemas[leg.name] = to_arrow_schema(frames[leg.name].schema, timezone="UTC")
         except Exception as error:  # Spark has one error class per version for a type without an Arrow form
             problems.append(f"source '{leg.source}': {error}; cast or drop that column in a transform()")
             continue

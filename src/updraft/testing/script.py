@@ -64,11 +64,20 @@ class ScriptedSource:
     app.source("words", source.frame)
 
     A table (or list of dicts) is exactly one micro-batch; an empty one is an empty batch. `run_script` runs from marker
-    to marker; with `updraft.run` itself the source offers what comes before the first marker.
+    to marker; with `updraft.run` itself the source offers what comes before the first marker. Spark splits files only
+    between row groups: small `row_group_rows` let one batch arrive in many partitions.
     """
 
-    def __init__(self, schema: pa.Schema, items: Iterable[Item], *, directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        items: Iterable[Item],
+        *,
+        directory: Path | None = None,
+        row_group_rows: int | None = None,
+    ) -> None:
         self.schema = schema
+        self._row_group_rows = row_group_rows
         self._owned = tempfile.TemporaryDirectory(prefix="updraft-script-") if directory is None else None
         self._root = Path(self._owned.name) if self._owned is not None else Path(str(directory))
         self._scenes = _scenes(schema, list(items))
@@ -117,7 +126,7 @@ class ScriptedSource:
         number = self._written
         # Written aside and renamed, because a running query may list the directory at any moment.
         aside = self._root / f"{number:06}.parquet"
-        pq.write_table(table, aside)
+        pq.write_table(table, aside, row_group_size=self._row_group_rows)
         os.utime(aside, (_FIRST_MTIME_S + number, _FIRST_MTIME_S + number))
         aside.rename(self._root / "rows" / aside.name)
         self._written += 1
