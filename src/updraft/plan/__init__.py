@@ -2,6 +2,6 @@
 
 from updraft.plan.initial import initial_plan, split_tasks
 from updraft.plan.model import Instance, Plan, Worker
-from updraft.plan.stages import Layout, Stage, lay_out
+from updraft.plan.stages import Layout, Slot, Stage, lay_out
 
-__all__ = ["Instance", "Layout", "Plan", "Stage", "Worker", "initial_plan", "lay_out", "split_tasks"]
+__all__ = ["Instance", "Layout", "Plan", "Slot", "Stage", "Worker", "initial_plan", "lay_out", "split_tasks"]

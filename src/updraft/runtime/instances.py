@@ -101,13 +101,25 @@ class InstanceRun:
                 self._add(Kind.OUTPUT, END, 0, sink, one_batch(rows))
         for route in self.program.routes[name]:
             sent = self.report.bytes_to.setdefault(route.consumer, {})
-            for slot, kind, batch in route_rows(route, rows, self.sender):
-                sent[slot] = sent.get(slot, 0) + self._add(kind, route.level, slot, route.edge, batch)
+            for instance, kind, batch in route_rows(route, rows, self.sender):
+                slot = route.slots[instance]
+                size = self._add(kind, route.level, slot, route.edge, batch, instance)
+                sent[instance] = sent.get(instance, 0) + size
 
-    def _add(self, kind: Kind, level: int, slot: int, edge: int, batch: pa.RecordBatch) -> int:
+    def _add(
+        self, kind: Kind, level: int, slot: int, edge: int, batch: pa.RecordBatch, instance: int = 0
+    ) -> int:
         payload = batch.serialize()
         self.pieces.append(
-            Piece(kind=kind, level=level, slot=slot, edge=edge, sender=self.sender, payload=payload)
+            Piece(
+                kind=kind,
+                level=level,
+                slot=slot,
+                edge=edge,
+                sender=self.sender,
+                instance=instance,
+                payload=payload,
+            )
         )
         return len(payload)
 

@@ -15,9 +15,9 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
 from updraft.plan import Plan, Worker
-from updraft.runtime import rdds
 from updraft.runtime.pieces import Kind, Piece, unpack
 from updraft.runtime.program import Program, build_program
+from updraft.runtime.rdds import Primitives, arrow_messages
 from updraft.runtime.reports import Report
 from updraft.runtime.stage import Batch, StageCall
 from updraft.runtime.storage import Storage
@@ -48,17 +48,19 @@ class BatchJob:
         output_slots: int,
     ) -> None:
         self.plan = plan
-        self.program: Program = build_program(graph, plan)
-        self._context = context
+        cores: dict[str | None, int] = {worker.id: worker.cores for worker in workers}
+        cores[None] = context.defaultParallelism
+        self.program: Program = build_program(graph, plan, cores)
+        self._spark = Primitives(context)
         self._storage = storage
         self._program_id = uuid.uuid4().hex
         self._broadcast = context.broadcast(cloudpickle.dumps(self.program))
         self._partitioners = [
-            rdds.partitioner(context, max(1, len(stage.slots))) for stage in self.program.stages
+            self._spark.partitioner(max(1, len(stage.slots))) for stage in self.program.stages
         ]
         # Slot 0 takes the reports, the others the output of sinks that want a DataFrame.
         self._last_slots = 1 + output_slots if output_slots else 0
-        self._last_partitioner = rdds.partitioner(context, max(1, self._last_slots))
+        self._last_partitioner = self._spark.partitioner(max(1, self._last_slots))
         self._locations = {worker.id: worker.location for worker in workers}
         self._placed: dict[tuple[int, int], Any] = {}
         self._sized = False
@@ -66,13 +68,12 @@ class BatchJob:
 
     def run(self, frame: DataFrame, batch: Batch) -> JobResult:
         """Run the batch; raises only if Spark itself failed."""
-        context = self._context
         if not self._sized:
             # The session of the query, not the user's: larger Arrow batches, smaller ones for very wide rows.
             rows = max(1_000, min(65_536, 8_000_000 // max(1, self.program.width)))
             frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
             self._sized = True
-        rdd = rdds.arrow_messages(frame)
+        rdd = arrow_messages(frame)
         senders = rdd.getNumPartitions()
         if senders > self._max_senders:
             # Each Python task has a fixed cost; more source partitions than cores only multiply it.
@@ -81,24 +82,25 @@ class BatchJob:
         last = len(self.program.stages) - 1
         for level in range(last + 1):
             zipped = level > 0 and bool(self._locations)
-            rdd = rdds.python_stage(context, rdd, self._call(batch, level, zipped))
+            rdd = self._spark.python_stage(rdd, self._call(batch, level, zipped))
             if level == last:
                 break
-            rdd = rdds.shuffle(context, rdd, self._partitioners[level + 1])
+            rdd = self._spark.shuffle(rdd, self._partitioners[level + 1])
             if self._locations:
                 rdd = rdd.zip(self._placing(level + 1, senders))
             senders = len(self.program.stages[level + 1].slots)
         if not self._last_slots:
-            return _result(rdds.collect(context, rdd), None)
-        exchange = rdds.shuffle(context, rdd, self._last_partitioner)
-        return _result(rdds.collect_partition(context, exchange, 0), exchange)
+            return _result(self._spark.collect(rdd), None)
+        exchange = self._spark.shuffle(rdd, self._last_partitioner)
+        return _result(self._spark.collect_partition(exchange, 0), exchange)
 
     def close(self) -> None:
         """Free what workers hold of this plan."""
         self._broadcast.destroy()
 
     def _call(self, batch: Batch, level: int, zipped: bool) -> Callable[..., Any]:
-        wanted = {(instance.operator, instance.index) for instance in self.program.stages[level].slots}
+        slots = self.program.stages[level].slots
+        wanted = {(instance.operator, instance.index) for slot in slots for instance in slot.instances}
         levels = {key: found for key, found in batch.levels.items() if key in wanted}
         return StageCall(
             program_id=self._program_id,
@@ -115,7 +117,7 @@ class BatchJob:
         if found is None:
             slots = self.program.stages[level].slots
             wanted = [self._locations.get(slot.worker) if slot.worker else None for slot in slots]
-            found = self._placed[level, senders] = rdds.placed(self._context, wanted, senders)
+            found = self._placed[level, senders] = self._spark.placed(wanted, senders)
         return found
 
 

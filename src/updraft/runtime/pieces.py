@@ -14,7 +14,7 @@ from enum import IntEnum
 import pyarrow as pa
 
 END = 255  # the level of pieces that leave the job: reports, sink output, segments for a remote checkpoint
-_HEADER = struct.Struct("<BBHIIIQ")  # kind, level, edge, sender, slot, (unused), payload bytes
+_HEADER = struct.Struct("<BBHIIIQ")  # kind, level, edge, sender, slot, instance, payload bytes
 
 
 class Kind(IntEnum):
@@ -29,13 +29,17 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One payload with its address. `sender` keeps rows of a key in order: lower senders first."""
+    """One payload with its address: the slot that gets it, and the instance there.
+
+    `sender` keeps rows of a key in order: lower senders first.
+    """
 
     kind: Kind
     level: int
     slot: int
     edge: int
     sender: int
+    instance: int = 0
     payload: pa.Buffer | bytes
 
 
@@ -44,7 +48,9 @@ def pack(pieces: Iterable[Piece]) -> bytes:
     parts: list[pa.Buffer | bytes] = []
     for piece in pieces:
         size = len(piece.payload)
-        parts.append(_HEADER.pack(piece.kind, piece.level, piece.edge, piece.sender, piece.slot, 0, size))
+        parts.append(
+            _HEADER.pack(piece.kind, piece.level, piece.edge, piece.sender, piece.slot, piece.instance, size)
+        )
         parts.append(piece.payload)
         parts.append(bytes(-size % 8))
     return b"".join(parts)
@@ -55,9 +61,15 @@ def unpack(bundle: bytes) -> Iterator[Piece]:
     whole = pa.py_buffer(bundle)
     at = 0
     while at < len(bundle):
-        kind, level, edge, sender, slot, _, size = _HEADER.unpack_from(bundle, at)
+        kind, level, edge, sender, slot, instance, size = _HEADER.unpack_from(bundle, at)
         at += _HEADER.size
         yield Piece(
-            kind=Kind(kind), level=level, slot=slot, edge=edge, sender=sender, payload=whole.slice(at, size)
+            kind=Kind(kind),
+            level=level,
+            slot=slot,
+            edge=edge,
+            sender=sender,
+            instance=instance,
+            payload=whole.slice(at, size),
         )
         at += size + (-size % 8)

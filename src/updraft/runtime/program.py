@@ -37,7 +37,7 @@ class Route:
     wire: pa.Schema  # of uncombined rows; stateful consumers get HASH first
     combined: pa.Schema | None
     combiner: Aggregate | None
-    task_slots: npt.NDArray[np.uint16]  # by task; empty for stateless consumers
+    task_instances: npt.NDArray[np.uint16]  # by task; empty for stateless consumers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ class Program:
     framed: frozenset[int]  # sinks that take a DataFrame: their rows stay on the workers
     sink_schemas: tuple[pa.Schema, ...]
     stages: tuple[Stage, ...]
+    consumers: Mapping[int, str]  # by edge
 
     def incoming(self, consumer: str) -> dict[int, Route]:
         """The routes into an operator, by edge number."""
@@ -80,9 +81,9 @@ class Program:
         return pa.schema([pa.field(LEG, pa.int32()), *structs])
 
 
-def build_program(graph: Graph, plan: Plan) -> Program:
+def build_program(graph: Graph, plan: Plan, cores: Mapping[str | None, int]) -> Program:
     """Wire the graph for a plan."""
-    layout = lay_out(graph, plan)
+    layout = lay_out(graph, plan, cores)
     routes: dict[str, list[Route]] = {node.name: [] for node in graph.nodes}
     for number, edge in enumerate(graph.edges):
         if is_exchange(edge.grouping):
@@ -109,6 +110,7 @@ def build_program(graph: Graph, plan: Plan) -> Program:
         ),
         sink_schemas=tuple(sink.schema for sink in graph.sinks),
         stages=layout.stages,
+        consumers={number: edge.consumer for number, edge in enumerate(graph.edges)},
     )
 
 
@@ -118,7 +120,7 @@ def _route(graph: Graph, plan: Plan, number: int, edge: Edge, level: int, slots:
     if not isinstance(consumer, StatefulNode):
         return Route(
             edge=number, consumer=edge.consumer, grouping=edge.grouping, keys=edge.keys, level=level, slots=slots,
-            wire=schema, combined=None, combiner=None, task_slots=np.empty(0, np.uint16),
+            wire=schema, combined=None, combiner=None, task_instances=np.empty(0, np.uint16),
         )  # fmt: skip
     combiner = consumer.operator if isinstance(consumer.operator, Aggregate) else None
     columns = combiner.needed_columns(schema, consumer.keys) if combiner else tuple(schema.names)
@@ -134,5 +136,5 @@ def _route(graph: Graph, plan: Plan, number: int, edge: Edge, level: int, slots:
         wire=pa.schema([hashed, *(schema.field(name) for name in columns)]),
         combined=None if combined is None else pa.schema([hashed, *combined]),
         combiner=combiner,
-        task_slots=np.array([slots[owner] for owner in plan.owner_of(edge.consumer)], np.uint16),
+        task_instances=np.array(plan.owner_of(edge.consumer), np.uint16),
     )

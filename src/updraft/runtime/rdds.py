@@ -25,61 +25,64 @@ def arrow_messages(frame: DataFrame) -> Any:
     return java_frame.toArrowBatchRdd(java_frame.queryExecution().executedPlan()).toJavaRDD()
 
 
-def python_stage(context: SparkContext, parent: Any, function: StageFunction) -> Any:
-    """`function(partition, elements)` over a JavaRDD of bytes (or of pairs of bytes, which arrive in turn)."""
-    wrapped = _wrap_function(context, function, BYTES, BYTES)
-    return context._jvm.PythonRDD(parent.rdd(), wrapped, False, False).asJavaRDD()  # type: ignore[union-attr]
+class Primitives:
+    """Bound to a context. Looking a class up is a call into the JVM of its own, so they are looked up once."""
 
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        jvm: Any = context._jvm
+        self._jvm = jvm
+        self._python_rdd = jvm.PythonRDD
+        self._pairwise_rdd = jvm.PairwiseRDD
+        self._spark = context._jsc.sc()
 
-def partitioner(context: SparkContext, slots: int) -> Any:
-    """Sends key i to partition i."""
-    return context._jvm.PythonPartitioner(slots, 0)  # type: ignore[union-attr]
+    def python_stage(self, parent: Any, function: StageFunction) -> Any:
+        """`function(partition, elements)` over a JavaRDD of bytes (or of pairs of bytes, which arrive in turn)."""
+        wrapped = _wrap_function(self._context, function, BYTES, BYTES)
+        return self._python_rdd(parent.rdd(), wrapped, False, False).asJavaRDD()
 
+    def partitioner(self, slots: int) -> Any:
+        """Sends key i to partition i."""
+        return self._jvm.PythonPartitioner(slots, 0)
 
-def shuffle(context: SparkContext, pairs: Any, by: Any) -> Any:
-    """Elements (slot number, bundle, slot number, bundle ...) -> bundles, each in the partition of its slot."""
-    jvm: Any = context._jvm
-    return jvm.PythonRDD.valueOfPair(jvm.PairwiseRDD(pairs.rdd()).asJavaPairRDD().partitionBy(by))
+    def shuffle(self, pairs: Any, by: Any) -> Any:
+        """Elements (slot number, bundle, slot number, bundle ...) -> bundles, each in the partition of its slot."""
+        return self._python_rdd.valueOfPair(self._pairwise_rdd(pairs.rdd()).asJavaPairRDD().partitionBy(by))
 
+    def placed(self, locations: Sequence[str | None], elements_each: int) -> Any:
+        """An RDD whose partition i prefers locations[i]; zipped with a shuffled one it lends it the preference."""
+        jvm = self._jvm
+        convert = jvm.scala.jdk.javaapi.CollectionConverters
+        array_of_bytes = jvm.java.lang.Class.forName("[B")
+        tag = getattr(getattr(jvm, "scala.reflect.ClassTag$"), "MODULE$").apply(array_of_bytes)
+        evidence = getattr(getattr(jvm, "scala.$less$colon$less$"), "MODULE$").refl()
+        fillers = jvm.java.util.ArrayList()
+        filler = bytearray(1)
+        for _ in range(len(locations) * elements_each):
+            fillers.add(filler)
+        preferences = jvm.java.util.HashMap()
+        for partition, location in enumerate(locations):
+            wanted = jvm.java.util.ArrayList()
+            if location is not None:
+                wanted.add(location)
+            preferences.put(partition, convert.asScala(wanted).toSeq())
+        rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(
+            self._spark,
+            convert.asScala(fillers).toSeq(),
+            len(locations),
+            convert.asScala(preferences).toMap(evidence),
+            tag,
+        )
+        return jvm.org.apache.spark.api.java.JavaRDD(rdd, tag)
 
-def placed(context: SparkContext, locations: Sequence[str | None], elements_each: int) -> Any:
-    """An RDD whose partition i prefers locations[i]; zipped with a shuffled one it lends it the preference."""
-    jvm: Any = context._jvm
-    convert = jvm.scala.jdk.javaapi.CollectionConverters
-    tag = getattr(getattr(jvm, "scala.reflect.ClassTag$"), "MODULE$").apply(jvm.java.lang.Class.forName("[B"))
-    evidence = getattr(getattr(jvm, "scala.$less$colon$less$"), "MODULE$").refl()
-    fillers = jvm.java.util.ArrayList()
-    filler = bytearray(1)
-    for _ in range(len(locations) * elements_each):
-        fillers.add(filler)
-    preferences = jvm.java.util.HashMap()
-    for partition, location in enumerate(locations):
-        wanted = jvm.java.util.ArrayList()
-        if location is not None:
-            wanted.add(location)
-        preferences.put(partition, convert.asScala(wanted).toSeq())
-    rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(
-        context._jsc.sc(),
-        convert.asScala(fillers).toSeq(),
-        len(locations),
-        convert.asScala(preferences).toMap(evidence),
-        tag,
-    )
-    return jvm.org.apache.spark.api.java.JavaRDD(rdd, tag)
+    def collect(self, rdd: Any) -> list[bytes]:
+        """All elements, in the driver."""
+        with _load_from_socket(self._python_rdd.collectAndServe(rdd.rdd()), BYTES) as elements:
+            return list(elements)
 
-
-def collect(context: SparkContext, rdd: Any) -> list[bytes]:
-    """All elements, in the driver."""
-    served = context._jvm.PythonRDD.collectAndServe(rdd.rdd())  # type: ignore[union-attr]
-    with _load_from_socket(served, BYTES) as elements:
-        return list(elements)
-
-
-def collect_partition(context: SparkContext, rdd: Any, partition: int) -> list[bytes]:
-    """The elements of one partition; stages before it run, its siblings do not."""
-    jvm: Any = context._jvm
-    wanted = jvm.java.util.ArrayList()
-    wanted.add(partition)
-    served = jvm.PythonRDD.runJob(context._jsc.sc(), rdd, wanted)
-    with _load_from_socket(served, BYTES) as elements:
-        return list(elements)
+    def collect_partition(self, rdd: Any, partition: int) -> list[bytes]:
+        """The elements of one partition; stages before it run, its siblings do not."""
+        wanted = self._jvm.java.util.ArrayList()
+        wanted.add(partition)
+        with _load_from_socket(self._python_rdd.runJob(self._spark, rdd, wanted), BYTES) as elements:
+            return list(elements)

@@ -33,7 +33,7 @@ class OperatorWork:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """One partition of one stage in one batch."""
+    """One instance (or one source partition) in one batch."""
 
     level: int
     slot: int
@@ -46,7 +46,7 @@ class Report:
     cpu_s: float = 0.0
     bytes_in: int = 0
     work: dict[str, OperatorWork] = field(default_factory=dict)
-    bytes_to: dict[str, dict[int, int]] = field(default_factory=dict)  # consumer -> slot -> bytes
+    bytes_to: dict[str, dict[int, int]] = field(default_factory=dict)  # consumer -> instance -> bytes
     rows_to_sinks: dict[int, int] = field(default_factory=dict)
     sealed: dict[str, Sealed] = field(default_factory=dict)  # by table
     tasks: tuple[int, ...] = ()

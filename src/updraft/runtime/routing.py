@@ -1,4 +1,4 @@
-"""Rows of one producer -> record batches per destination slot. Vectorised; order within a sender is kept."""
+"""Rows of one producer -> record batches per destination instance. Vectorised; order within a sender is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from updraft.runtime.pieces import Kind
-from updraft.runtime.program import HASH, Route
+from updraft.runtime.program import Route
 from updraft.state.keys import hash_keys, task_of, task_start
 from updraft.topology.records import Grouping
 
@@ -18,27 +18,27 @@ Routed = Iterator[tuple[int, Kind, pa.RecordBatch]]
 
 
 def route_rows(route: Route, rows: pa.Table, sender: int) -> Routed:
-    """(slot, kind, batch) for every slot that gets rows; `sender` only spreads shuffled rows fairly."""
+    """(instance index, kind, batch) for every instance that gets rows; `sender` only spreads shuffled rows fairly."""
     if rows.num_rows == 0:
         return
-    if len(route.task_slots):
+    if len(route.task_instances):
         yield from _to_tasks(route, rows, sender)
         return
     batch = one_batch(rows.select(route.wire.names))
     match route.grouping:
         case Grouping.ALL:
-            for slot in route.slots:
-                yield slot, Kind.ROWS, batch
+            for instance in range(len(route.slots)):
+                yield instance, Kind.ROWS, batch
         case Grouping.GLOBAL:
-            yield route.slots[0], Kind.ROWS, batch
+            yield 0, Kind.ROWS, batch
         case Grouping.LOCAL if sender < len(route.slots):
-            yield route.slots[sender], Kind.ROWS, batch
+            yield sender, Kind.ROWS, batch
         case Grouping.KEY:
             hashes = hash_keys([rows.column(key) for key in route.keys])
-            slots = np.array(route.slots, np.uint16)[task_of(hashes, len(route.slots))]
-            yield from _partition(batch, slots, Kind.ROWS)
+            instances = task_of(hashes, len(route.slots)).astype(np.uint16)
+            yield from _partition(batch, instances, Kind.ROWS)
         case _:
-            yield from _spread(batch, route.slots, sender)
+            yield from _spread(batch, len(route.slots), sender)
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -54,20 +54,20 @@ def _to_tasks(route: Route, rows: pa.Table, sender: int) -> Routed:
         if combined is not None:
             table, hashes = combined
             yield from _partition(
-                _hashed(table, hashes, route.combined), _slots(route, hashes), Kind.COMBINED
+                _hashed(table, hashes, route.combined), _owners(route, hashes), Kind.COMBINED
             )
             return
-    tasks = len(route.task_slots)
+    tasks = len(route.task_instances)
     if route.grouping is Grouping.KEY:
         hashes = hash_keys([rows.column(key) for key in route.keys])
     else:
         turn = (np.arange(rows.num_rows) * tasks // rows.num_rows + sender) % tasks
         hashes = np.array([task_start(task, tasks) for task in range(tasks)], np.uint64)[turn]
-    yield from _partition(_hashed(rows, hashes, route.wire), _slots(route, hashes), Kind.ROWS)
+    yield from _partition(_hashed(rows, hashes, route.wire), _owners(route, hashes), Kind.ROWS)
 
 
-def _slots(route: Route, hashes: Hashes) -> npt.NDArray[np.uint16]:
-    return route.task_slots[task_of(hashes, len(route.task_slots))]
+def _owners(route: Route, hashes: Hashes) -> npt.NDArray[np.uint16]:
+    return route.task_instances[task_of(hashes, len(route.task_instances))]
 
 
 def _hashed(rows: pa.Table, hashes: Hashes, wire: pa.Schema) -> pa.RecordBatch:
@@ -79,30 +79,24 @@ def _flat(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _partition(batch: pa.RecordBatch, slots: npt.NDArray[np.uint16], kind: Kind) -> Routed:
-    """Split by slot, stably. Rows already in slot order (sorted by hash) are only sliced."""
-    if slots[0] == slots[-1] and (slots == slots[0]).all():
-        yield int(slots[0]), kind, batch
+def _partition(batch: pa.RecordBatch, owners: npt.NDArray[np.uint16], kind: Kind) -> Routed:
+    """Split by owning instance, stably. Rows already in that order (sorted by hash) are only sliced."""
+    if owners[0] == owners[-1] and (owners == owners[0]).all():
+        yield int(owners[0]), kind, batch
         return
-    if not (slots[1:] >= slots[:-1]).all():
-        order = np.argsort(slots, kind="stable")  # a radix sort on 16 bits
-        slots = slots[order]
+    if not (owners[1:] >= owners[:-1]).all():
+        order = np.argsort(owners, kind="stable")  # a radix sort on 16 bits
+        owners = owners[order]
         batch = batch.take(pa.array(order))
-    bounds = np.flatnonzero(np.diff(slots)) + 1
-    for start, end in zip([0, *bounds.tolist()], [*bounds.tolist(), len(slots)], strict=True):
-        yield int(slots[start]), kind, batch.slice(start, end - start)
+    bounds = (np.flatnonzero(np.diff(owners)) + 1).tolist()
+    for start, end in zip([0, *bounds], [*bounds, len(owners)], strict=True):
+        yield int(owners[start]), kind, batch.slice(start, end - start)
 
 
-def _spread(batch: pa.RecordBatch, slots: tuple[int, ...], sender: int) -> Routed:
+def _spread(batch: pa.RecordBatch, instances: int, sender: int) -> Routed:
     """Even contiguous shares; the sender's number rotates who gets the odd rows."""
-    bounds = [batch.num_rows * i // len(slots) for i in range(len(slots) + 1)]
-    for i in range(len(slots)):
+    bounds = [batch.num_rows * i // instances for i in range(instances + 1)]
+    for i in range(instances):
         if bounds[i + 1] > bounds[i]:
-            yield (
-                slots[(i + sender) % len(slots)],
-                Kind.ROWS,
-                batch.slice(bounds[i], bounds[i + 1] - bounds[i]),
-            )
-
-
-__all__ = ["HASH", "one_batch", "route_rows"]
+            share = batch.slice(bounds[i], bounds[i + 1] - bounds[i])
+            yield (i + sender) % instances, Kind.ROWS, share

@@ -10,6 +10,7 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import cloudpickle
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from updraft.plan import Instance
 from updraft.runtime.instances import InstanceRun
 from updraft.runtime.pieces import END, Kind, Piece, pack, unpack
 from updraft.runtime.program import LEG, Program
@@ -66,26 +68,26 @@ class StageCall:
     )
 
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
-        started, cpu = time.perf_counter(), time.thread_time()
         program = self._load()
-        report = self._new_report(program, split)
-        run = InstanceRun(
-            program=program, batch=self.batch, storage=self.storage, report=report, sender=split
-        )
         received = list(elements)[:: 2 if self.zipped else 1]
-        report.bytes_in = sum(map(len, received))
-        relayed: list[Piece] = []
+        out: list[Piece] = []
         if self.level == 0:
-            run.source_rows(_read_legs(program, received))
+            with self._running(program, split, None, out) as run:
+                run.report.bytes_in = sum(map(len, received))
+                run.source_rows(_read_legs(program, received))
         else:
-            pieces = [piece for bundle in received for piece in unpack(bundle)]
-            relayed = [piece for piece in pieces if piece.level != self.level]
-            run.exchanged_rows(
-                program.stages[self.level].slots[split], [p for p in pieces if p.level == self.level]
-            )
-        report.wall_s, report.cpu_s = time.perf_counter() - started, time.thread_time() - cpu
-        done = Piece(kind=Kind.REPORT, level=END, slot=0, edge=0, sender=split, payload=report.to_json())
-        return self._emit(program, split, [*relayed, *run.pieces, done])
+            mine: dict[tuple[str, int], list[Piece]] = {}
+            for piece in (piece for bundle in received for piece in unpack(bundle)):
+                if piece.level == self.level:
+                    mine.setdefault((program.consumers[piece.edge], piece.instance), []).append(piece)
+                else:
+                    out.append(piece)  # only passing through
+            for instance in program.stages[self.level].slots[split].instances:
+                pieces = mine.get((instance.operator, instance.index), [])
+                with self._running(program, split, instance, out) as run:
+                    run.report.bytes_in = sum(len(piece.payload) for piece in pieces)
+                    run.exchanged_rows(instance, pieces)
+        return self._emit(program, split, out)
 
     def _load(self) -> Program:
         found = _programs.get(self.program_id)
@@ -94,9 +96,13 @@ class StageCall:
             found = _programs[self.program_id] = cloudpickle.loads(self.program.value)
         return found
 
-    def _new_report(self, program: Program, split: int) -> Report:
-        instance = program.stages[self.level].slots[split] if self.level else None
-        return Report(
+    @contextmanager
+    def _running(
+        self, program: Program, split: int, instance: Instance | None, out: list[Piece]
+    ) -> Iterator[InstanceRun]:
+        """Times an instance's work and adds what it sends, and its report, to `out`."""
+        started, cpu = time.perf_counter(), time.thread_time()
+        report = Report(
             level=self.level,
             slot=split,
             operator=instance.operator if instance else None,
@@ -105,6 +111,16 @@ class StageCall:
             worker=self.storage.worker_id(),
             pid=os.getpid(),
             started_ms=time.time() * 1000,
+        )
+        sender = instance.index if instance else split
+        run = InstanceRun(
+            program=program, batch=self.batch, storage=self.storage, report=report, sender=sender
+        )
+        yield run
+        report.wall_s, report.cpu_s = time.perf_counter() - started, time.thread_time() - cpu
+        out += run.pieces
+        out.append(
+            Piece(kind=Kind.REPORT, level=END, slot=0, edge=0, sender=sender, payload=report.to_json())
         )
 
     def _emit(self, program: Program, split: int, pieces: list[Piece]) -> Iterator[bytes]:
