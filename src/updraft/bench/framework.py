@@ -56,7 +56,7 @@ class Bench:
         self, function: str, request: dict[str, Any], *, timeout_s: float | None = None
     ) -> dict[str, Any]:
         """Run one side in a process and a JVM of its own."""
-        limit_s = timeout_s if timeout_s is not None else (120 if self.quick else 900)
+        limit_s = timeout_s if timeout_s is not None else (300 if self.quick else 1800)
         self.say(f"running {function}")
         return run_side(function, request, scratch=self.scratch, timeout_s=limit_s)
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from updraft.bench.spark import TriggerLog, native_session, socket_batches, steady_rows_per_s
+from updraft.bench.spark import TriggerLog, file_name, native_session, socket_batches, steady_rows_per_s
 
 
 def throughput(request: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, 
     spark.conf.set("spark.sql.shuffle.partitions", work["native_partitions"])
     log = TriggerLog()
     spark.streams.addListener(log)
-    checkpoint = scratch / f"native-{work['name']}"
+    checkpoint = scratch / f"native-{file_name(work['name'])}"
     query = (
         counts(spark, work)
         .writeStream.outputMode("update")
@@ -58,7 +58,9 @@ def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, 
             triggers, warm=work["warm_batches"], rows_per_batch=work["rows_per_batch"]
         ),
         "batch_ms": [trigger.duration_ms for trigger in triggers],
-        "state": str(_dump_state(spark, checkpoint, scratch / f"native-{work['name']}.parquet", work["key"])),
+        "state": str(
+            _dump_state(spark, checkpoint, scratch / f"native-{file_name(work['name'])}.parquet", work["key"])
+        ),
     }
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from updraft.bench.spark import TriggerLog, native_session, steady_rows_per_s
+from updraft.bench.spark import TriggerLog, file_name, native_session, steady_rows_per_s
 
 
 class CountRows(StatefulProcessor):
@@ -55,7 +55,7 @@ def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, 
     spark.conf.set("spark.sql.shuffle.partitions", work["native_partitions"])
     log = TriggerLog()
     spark.streams.addListener(log)
-    checkpoint = scratch / f"python-{work['name']}"
+    checkpoint = scratch / f"python-{file_name(work['name'])}"
     source = spark.readStream.option("maxFilesPerTrigger", work["files_per_batch"])
     if work["kind"] == "text":
         lines = source.format("text").load(work["input"])
@@ -72,7 +72,7 @@ def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, 
     triggers = log.wait_for(work["batches"])
     spark.streams.removeListener(log)
     state = spark.read.format("statestore").option("stateVarName", "count").load(str(checkpoint))
-    target = scratch / f"python-{work['name']}.parquet"
+    target = scratch / f"python-{file_name(work['name'])}.parquet"
     dumped = state.select(sf.col(f"key.{key}").alias("key"), sf.col("value.count").alias("count"))
     pq.write_table(dumped.toArrow(), target)
     return {

@@ -2,14 +2,11 @@
 
 A side is a function `request -> result`, both plain JSON, named `module:function`. Sides run one after the
 other, so that none can disturb another; each leaves nothing behind but its result.
-
-    python -m updraft.bench.side MODULE:FUNCTION REQUEST.json RESULT.json
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -37,7 +34,7 @@ def run_side(function: str, request: dict[str, Any], *, scratch: Path, timeout_s
     environment = {**os.environ, "PYTHONPATH": python_path, "PYSPARK_PYTHON": sys.executable}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "updraft.bench.side", function, str(asked), str(answered)],
+            [sys.executable, "-m", "updraft.bench.child", function, str(asked), str(answered)],
             cwd=scratch,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -67,13 +64,3 @@ def telling(log: str) -> str:
         line for line in lines if line.lstrip().startswith(("Caused by", "ImportError", "ModuleNotFound"))
     ]
     return "\n".join([*dict.fromkeys(causes), "...", *lines[-20:]])
-
-
-def main(function: str, asked: str, answered: str) -> None:
-    module, name = function.split(":")
-    result = getattr(importlib.import_module(module), name)(json.loads(Path(asked).read_text()))
-    Path(answered).write_text(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:4])

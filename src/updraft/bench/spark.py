@@ -125,6 +125,11 @@ def steady_rows_per_s(triggers: Sequence[Trigger], *, warm: int, rows_per_batch:
     return len(steady) * rows_per_batch / span_s
 
 
+def file_name(workload: str) -> str:
+    """A workload's name as part of a path: Spark's state reader finds no checkpoint whose path has a space."""
+    return workload.replace(" ", "-")
+
+
 def socket_batches(triggers: Sequence[Trigger]) -> dict[str, Any]:
     """(first row, last row, ended_s) of every batch that read from a socket source, and its duration."""
     batches = []

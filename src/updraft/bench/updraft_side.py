@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import updraft as ud
 from updraft.apps.wordcount import LINES, WORDS, split_words
-from updraft.bench.spark import SAME_FILE_SYSTEM, TriggerLog, socket_batches, steady_rows_per_s
+from updraft.bench.spark import SAME_FILE_SYSTEM, TriggerLog, file_name, socket_batches, steady_rows_per_s
 from updraft.runtime.session import start_session
 from updraft.state import inspect
 
@@ -113,7 +113,7 @@ def _measure(spark: SparkSession, request: dict[str, Any], work: dict[str, Any])
     log = TriggerLog()
     spark.streams.addListener(log)
     scratch = Path(request["scratch"])
-    checkpoint = scratch / f"updraft-{work['name']}"
+    checkpoint = scratch / f"updraft-{file_name(work['name'])}"
     ud.run(counts(work, request["instances"]), spark=spark, checkpoint=checkpoint, until_idle=True)
     triggers = log.wait_for(work["batches"])
     spark.streams.removeListener(log)
@@ -123,7 +123,7 @@ def _measure(spark: SparkSession, request: dict[str, Any], work: dict[str, Any])
             triggers, warm=work["warm_batches"], rows_per_batch=work["rows_per_batch"]
         ),
         "batch_ms": [trigger.duration_ms for trigger in triggers],
-        "state": _dump_state(checkpoint, scratch / f"updraft-{work['name']}.parquet", work["key"]),
+        "state": _dump_state(checkpoint, scratch / f"updraft-{file_name(work['name'])}.parquet", work["key"]),
         "checkpoint_bytes": table.bytes,
     }
 
