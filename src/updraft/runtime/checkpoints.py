@@ -142,24 +142,47 @@ class RunCheckpoint:
         )
 
     def batches_to_repeat(self) -> range:
-        """Batches Spark's log has committed beyond the state (after a crash with a relaxed interval)."""
-        done = [int(name) for name in self.opened.files.list(f"{layout.SPARK}/commits") if name.isdigit()]
-        return range(self.committed + 1, max(done, default=-1) + 1)
+        """Batches to run again before new ones, after a crash with a relaxed interval: all that Spark has planned.
+
+        Also the last one, which it had not committed: a sink may have its rows, so it must keep its boundaries. What a
+        crash during repeating left aside counts as planned.
+        """
+        aside = self._numbers("rewound-offsets")
+        if max([*self._numbers("commits"), *aside], default=-1) <= self.committed:
+            return range(0)  # nothing but perhaps one planned batch, which Spark itself will run again
+        return range(self.committed + 1, max([*self._numbers("offsets"), *aside]) + 1)
 
     def rewind_spark_to(self, batch: int) -> None:
         """Make Spark's log say that `batch` is planned but not done. Later plans are kept aside until their turn."""
         files = self.opened.files
-        for log, first_hidden in (("offsets", batch + 1), ("commits", batch)):
-            for name in files.list(f"{layout.SPARK}/{log}"):
-                if name.isdigit() and int(name) >= first_hidden:
-                    if f"{name}" not in files.list(f"{layout.SPARK}/rewound-{log}"):
-                        files.write(
-                            f"{layout.SPARK}/rewound-{log}/{name}", files.read(f"{layout.SPARK}/{log}/{name}")
-                        )
-                    files.delete(f"{layout.SPARK}/{log}/{name}")
-        kept_aside = f"{layout.SPARK}/rewound-offsets/{batch}"
-        if str(batch) in files.list(f"{layout.SPARK}/rewound-offsets"):
-            files.write(f"{layout.SPARK}/offsets/{batch}", files.read(kept_aside))
+        aside = set(self._numbers("rewound-offsets"))
+        for number in self._numbers("commits"):
+            if number >= batch:
+                self._delete("commits", number)
+        for number in self._numbers("offsets"):
+            if number <= batch:
+                continue
+            # A plan kept aside is the one that was run; what Spark has planned since then was never begun.
+            if number not in aside:
+                data = files.read(f"{layout.SPARK}/offsets/{number}")
+                files.write(f"{layout.SPARK}/rewound-offsets/{number}", data)
+            self._delete("offsets", number)
+        if batch in aside:
+            self._delete("offsets", batch)
+            data = files.read(f"{layout.SPARK}/rewound-offsets/{batch}")
+            files.write(f"{layout.SPARK}/offsets/{batch}", data)
+
+    def forget_rewound(self, batch: int) -> None:
+        """A batch was repeated: Spark's own log has it again."""
+        self._delete("rewound-offsets", batch)
+
+    def _numbers(self, log: str) -> list[int]:
+        return [int(name) for name in self.opened.files.list(f"{layout.SPARK}/{log}") if name.isdigit()]
+
+    def _delete(self, log: str, number: int) -> None:
+        self.opened.files.delete(f"{layout.SPARK}/{log}/{number}")
+        # Hadoop's side file, if there is one, would call the next file of this name damaged.
+        self.opened.files.delete(f"{layout.SPARK}/{log}/.{number}.crc")
 
 
 @contextmanager

@@ -123,6 +123,7 @@ def run(
         session, log = _session(topology, spark, options)
         if log is not None:
             stack.callback(session.stop)
+        _check_interval(options, session)
         app = topology if isinstance(topology, Topology) else topology(session)
         frames = leg_frames(app, session)
         graph = compile_topology(app, leg_schemas(app, frames))
@@ -149,6 +150,16 @@ def _session(
         return active, None
     name = topology.name if isinstance(topology, Topology) else getattr(topology, "__name__", "updraft")
     return start_session(name, master=options.master, conf=options.spark_conf)
+
+
+def _check_interval(options: RunOptions, session: SparkSession) -> None:
+    setting = "spark.sql.streaming.minBatchesToRetain"
+    kept = int(session.conf.get(setting) or 100)
+    if options.checkpoint_interval >= kept:
+        raise UpdraftError(
+            f"run() cannot start: checkpoint_interval={options.checkpoint_interval}, but Spark forgets what a batch contained "
+            f"after {kept} batches; use a smaller interval, or raise {setting}"
+        )
 
 
 def _engine(
@@ -183,7 +194,8 @@ class _Run:
     def go(self) -> RunResult:
         started = time.perf_counter()
         for batch in self.engine.checkpoint.batches_to_repeat():
-            self._repeat(batch)
+            if not self.stopper.wanted:
+                self._repeat(batch)
         limit = None
         if self.options.max_batches is not None:
             limit = self.engine.checkpoint.committed + self.options.max_batches
@@ -215,6 +227,8 @@ class _Run:
         self.engine.checkpoint.rewind_spark_to(batch)
         self.engine.should_halt = lambda next_batch: next_batch > batch or self.stopper.wanted
         self._watch(self._start(), batch)
+        if self.engine.checkpoint.committed >= batch:
+            self.engine.checkpoint.forget_rewound(batch)
 
     def _watch(self, query: StreamingQuery, limit: int | None) -> str:
         """Wait for the end; returns why it came."""
