@@ -1,0 +1,37 @@
+"""What the recovery tests share: a keyed count of words and the rows it must give."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+import updraft as ud
+from updraft.testing import ScriptedSource
+
+WORDS = pa.schema([("word", pa.string())])
+Build = Callable[[ScriptedSource], ud.Topology]
+
+
+def words(seed: int, rows: int = 60) -> pa.Table:
+    """A batch of Zipf-like words."""
+    rng = random.Random(seed)
+    return pa.table(
+        {"word": pa.array([f"w{int(rng.paretovariate(1)) % 12}" for _ in range(rows)], pa.string())}
+    )
+
+
+def counting(*sinks: Any, name: str = "counts", parallelism: int = 2, tasks: int = 4) -> Build:
+    """A program that counts words into every one of the sinks."""
+
+    def build(source: ScriptedSource) -> ud.Topology:
+        app = ud.Topology(name)
+        counted = app.source("words", source.frame).key_by("word")
+        stream = counted.count("n", name="counted", tasks=tasks, parallelism=parallelism)
+        for number, sink in enumerate(sinks):
+            stream.sink(f"out{number}", sink)
+        return app
+
+    return build
