@@ -6,7 +6,6 @@ Everything that depends only on the plan (program broadcast, partitioners, placi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from updraft.runtime.rdds import Primitives, arrow_messages
 from updraft.runtime.reports import Report
 from updraft.runtime.stage import Batch, StageCall
 from updraft.runtime.storage import Storage
+from updraft.runtime.whole import WholeCall, is_small
 from updraft.topology.graph import Graph
 
 
@@ -31,6 +31,7 @@ class JobResult:
     reports: tuple[Report, ...]
     outputs: tuple[Piece, ...]  # sink output, when it was collected
     segments: tuple[Piece, ...]
+    too_large: bool  # tried in one task and given back unprocessed
     exchange: Any  # JavaRDD that holds the sink output in slots 1.., when it was left on the workers
 
 
@@ -64,6 +65,7 @@ class BatchJob:
         self._locations = {worker.id: worker.location for worker in workers}
         self._placed: dict[tuple[int, int], Any] = {}
         self._sized = False
+        self._try_whole = False
         self._max_senders = max(1, context.defaultParallelism)
 
     def run(self, frame: DataFrame, batch: Batch) -> JobResult:
@@ -74,6 +76,20 @@ class BatchJob:
             frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
             self._sized = True
         rdd = arrow_messages(frame)
+        result = self._run_whole(rdd, batch) if self._try_whole else None
+        if result is None:
+            result = self._run_staged(rdd, batch)
+        self._try_whole = not self._locations and is_small(result.reports)
+        return result
+
+    def _run_whole(self, rdd: Any, batch: Batch) -> JobResult | None:
+        """All levels in one task; None if the batch is too large for that."""
+        calls = tuple(self._call(batch, level, zipped=False) for level in range(len(self.program.stages)))
+        result = self._finish(self._spark.python_stage(rdd.coalesce(1), WholeCall(calls)))
+        return None if result.too_large else result
+
+    def _run_staged(self, rdd: Any, batch: Batch) -> JobResult:
+        """One Spark stage per level, one shuffle between."""
         senders = rdd.getNumPartitions()
         if senders > self._max_senders:
             # Each Python task has a fixed cost; more source partitions than cores only multiply it.
@@ -89,6 +105,9 @@ class BatchJob:
             if self._locations:
                 rdd = rdd.zip(self._placing(level + 1, senders))
             senders = len(self.program.stages[level + 1].slots)
+        return self._finish(rdd)
+
+    def _finish(self, rdd: Any) -> JobResult:
         if not self._last_slots:
             return _result(self._spark.collect(rdd), None)
         exchange = self._spark.shuffle(rdd, self._last_partitioner)
@@ -98,7 +117,7 @@ class BatchJob:
         """Free what workers hold of this plan."""
         self._broadcast.destroy()
 
-    def _call(self, batch: Batch, level: int, zipped: bool) -> Callable[..., Any]:
+    def _call(self, batch: Batch, level: int, zipped: bool) -> StageCall:
         slots = self.program.stages[level].slots
         wanted = {(instance.operator, instance.index) for slot in slots for instance in slot.instances}
         levels = {key: found for key, found in batch.levels.items() if key in wanted}
@@ -108,6 +127,7 @@ class BatchJob:
             storage=self._storage,
             batch=replace(batch, levels=levels),
             level=level,
+            slots=len(slots),
             zipped=zipped,
             last_slots=self._last_slots,
         )
@@ -127,5 +147,6 @@ def _result(bundles: list[bytes], exchange: Any) -> JobResult:
         reports=tuple(Report.from_json(bytes(p.payload)) for p in pieces if p.kind is Kind.REPORT),
         outputs=tuple(sorted((p for p in pieces if p.kind is Kind.OUTPUT), key=lambda p: (p.edge, p.sender))),
         segments=tuple(p for p in pieces if p.kind is Kind.SEGMENT),
+        too_large=any(piece.kind is Kind.TOO_LARGE for piece in pieces),
         exchange=exchange,
     )

@@ -62,6 +62,7 @@ class StageCall:
     storage: Storage
     batch: Batch
     level: int
+    slots: int  # of this level; 0 for the source's partitions
     zipped: bool = False  # elements alternate with the placing RDD's fillers
     last_slots: int = (
         0  # > 0: after the last level, spread sink output over that many slots (slot 0: reports)
