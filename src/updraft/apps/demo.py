@@ -18,6 +18,7 @@ from updraft.apps.view import Progress, Story, closing, draw
 
 _TOP = 6
 _PLAIN_EVERY_S = 5.0
+_DRAIN_S = 60.0
 
 
 class Latest:
@@ -69,7 +70,6 @@ def _run(scratch: Path, seconds: float, seed: int, console: Console) -> int:
     last_line_s = 0.0
 
     console.print("starting Spark on this machine; the first results appear in a few seconds")
-    feeder.start()
     with Live(console=console, refresh_per_second=4, transient=True) as live:
 
         def picture() -> Any:
@@ -91,10 +91,22 @@ def _run(scratch: Path, seconds: float, seed: int, console: Console) -> int:
                     f"{story.recent_words_per_s[-1]:,.0f} words/s, "
                     f"{1000 * summary.seconds:,.0f} ms, {summary.state_rows:,} keys"
                 )
-            if feeder.done and story.words >= feeder.words_fed:
-                stop.set()
 
-        run(app, checkpoint=scratch / "checkpoint", progress=on_batch, stop=stop)
+        def build(spark: Any) -> Any:
+            # Only now is Spark up: a load begun earlier would arrive as one big first batch.
+            feeder.start()
+            threading.Thread(target=stop_when_counted, daemon=True).start()
+            return app
+
+        def stop_when_counted() -> None:
+            # Not in on_batch: after the last batch there may be none that notices that the feeder is done.
+            feeder.join()
+            deadline = time.monotonic() + _DRAIN_S
+            while story.words < feeder.words_fed and time.monotonic() < deadline:
+                time.sleep(0.1)
+            stop.set()
+
+        run(build, checkpoint=scratch / "checkpoint", progress=on_batch, stop=stop)
     feeder.stop()
     feeder.join()
     wrong_words = differences(latest.counts(), feeder.expected())

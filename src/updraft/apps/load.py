@@ -48,6 +48,7 @@ class Feeder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
         self._load = load
         self._every_s = every_s
         self._words_per_line = words_per_line
@@ -60,7 +61,6 @@ class Feeder:
         self._thread = threading.Thread(target=self._feed, name="updraft-feeder", daemon=True)
 
     def start(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
         self._thread.start()
 
     def stop(self) -> None:

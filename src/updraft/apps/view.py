@@ -51,6 +51,7 @@ class Story:
     state_bytes: int = 0
     parallelism: dict[str, int] = field(default_factory=dict)
     first_output_s: float | None = None
+    highest_words_per_s: float = 0.0
     _last_s: float | None = None
 
     def add(self, summary: Progress, elapsed_s: float) -> None:
@@ -64,6 +65,7 @@ class Story:
         self.batch_ms.append(1000 * summary.seconds)
         self.recent_ms.append(1000 * summary.seconds)
         self.recent_words_per_s.append(words / span_s if span_s > 0 else 0.0)
+        self.highest_words_per_s = max(self.highest_words_per_s, self.recent_words_per_s[-1])
         self.state_rows, self.state_bytes = summary.state_rows, summary.state_bytes
         self.parallelism = dict(summary.parallelism)
         if self.first_output_s is None and summary.rows_out:
@@ -115,7 +117,7 @@ def closing(story: Story, *, wrong_words: int | None) -> RenderableType:
     table.add_row("words counted", f"{story.words:,} in {story.batches:,} batches")
     if story.first_output_s is not None:
         table.add_row("first result after", f"{story.first_output_s:.1f} s")
-    table.add_row("highest load", f"{max(story.recent_words_per_s, default=0):,.0f} words/s")
+    table.add_row("highest load", f"{story.highest_words_per_s:,.0f} words/s")
     table.add_row(
         "time per batch",
         f"{percentile(story.batch_ms, 0.5):,.0f} ms typical, "

@@ -7,6 +7,7 @@ benchmark writes is in one temporary directory that is removed at its end, also 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from rich.table import Table
 
 from updraft.bench.side import run_side
 from updraft.errors import UpdraftError
+
+BUSY_LOAD = 0.7
 
 
 class UnknownBench(UpdraftError):
@@ -69,6 +72,7 @@ def execute(
 ) -> Outcome:
     """Run one benchmark in a fresh temporary directory, print its table and write its JSON."""
     scratch = Path(tempfile.mkdtemp(prefix=f"updraft-bench-{name}-"))
+    busy = os.getloadavg()[0]
     try:
         bench = Bench(name=name, quick=quick, seed=seed, scratch=scratch)
         outcome = run(bench)
@@ -79,6 +83,12 @@ def execute(
     console.print(outcome.table)
     for note in outcome.notes:
         console.print(note, style="dim", highlight=False)
+    if busy > BUSY_LOAD:
+        # Sides run one after the other: foreign load that comes or goes meanwhile falls on one of them only.
+        console.print(
+            f"the machine was busy before the start (load {busy:.1f}): do not trust these ratios",
+            style="yellow",
+        )
     if json_path is not None:
         json_path.write_text(json.dumps(outcome.json, indent=2) + "\n")
     return outcome

@@ -13,7 +13,7 @@ from updraft.bench.framework import Bench
 from updraft.bench.latency import KEYS, PacedServer, _outcome, latencies_ms, recount_matches
 from updraft.bench.spark import Trigger, socket_batches, steady_rows_per_s
 from updraft.bench.state_size import _outcome as state_size_outcome
-from updraft.bench.state_size import counts_match, distinct, work
+from updraft.bench.state_size import counts_match, distinct, schedule, work
 from updraft.bench.throughput import _row, key_work, text_work
 
 
@@ -86,13 +86,20 @@ def test_latency_json_has_exactly_the_fields_of_the_design() -> None:
 
 def test_state_size_json_has_exactly_the_fields_of_the_design() -> None:
     results = {
-        "10": {"steady_ms": [10, 10], "checkpoint_bytes": 1},
+        "10": {"steady_ms": [12, 12], "checkpoint_bytes": 1},
+        "10-again": {"steady_ms": [8, 8], "checkpoint_bytes": 1},
         "1000": {"steady_ms": [12, 16], "checkpoint_bytes": 24_000},
     }
     outcome = state_size_outcome((10, 1000), results, {}, [])
     assert outcome.json == {"batch_ms": {"10": 10, "1000": 14}, "growth": 1.4, "disk_ratio": 1.5}
     assert outcome.verified
     assert not state_size_outcome((10, 1000), results, {}, ["10"]).verified
+
+
+def test_sizes_go_up_and_down_so_that_a_drift_cancels() -> None:
+    order = [size for _, size in schedule((1, 2, 3))]
+    assert order == [1, 1, 2, 3, 2, 1]
+    assert len({name for name, _ in schedule((1, 2, 3))}) == 6
 
 
 def test_state_size_input_fills_every_key_first(tmp_path: Path) -> None:
