@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from updraft.runtime.lifecycle import RunOptions
 
 SOURCES = "sources.json"
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 SealedParts = Mapping[TableKey, Sequence[tuple[Sequence[int], Sealed]]]
 
 
@@ -194,11 +195,17 @@ def open_checkpoint(graph: Graph, options: RunOptions, spark: SparkSession) -> I
         temporary.append(Path(tempfile.mkdtemp(prefix="updraft-checkpoint-")))
         path = str(temporary[0])
     local = local_path(path)
-    if local is None:
+    quick = spark.conf.get(_FILE_MANAGER, None) if local is None else None
+    if quick is not None:
         # The quick manager of `session.settings` relies on POSIX renames.
-        spark.conf.unset("spark.sql.streaming.checkpointFileManagerClass")
+        spark.conf.unset(_FILE_MANAGER)
     files: Files = HadoopFiles(path, spark) if local is None else LocalFiles(local, fsync=options.fsync)
-    opened = layout.open_checkpoint(files, _identity(graph), allow_dropped=options.allow_dropped)
+    try:
+        opened = layout.open_checkpoint(files, _identity(graph), allow_dropped=options.allow_dropped)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot use {path} as a checkpoint: {error.strerror or error}; choose a directory this user can write to"
+        ) from error
     try:
         _check_sources(files, graph)
         manifest = opened.newest_commit()
@@ -207,6 +214,7 @@ def open_checkpoint(graph: Graph, options: RunOptions, spark: SparkSession) -> I
         else:
             manifest = without(manifest, options.allow_dropped)
             opened.prune(keep=options.retain)
+            _require_spark_log(files, manifest.batch)
         state = RunCheckpoint(
             opened=opened,
             local=local,
@@ -223,8 +231,19 @@ def open_checkpoint(graph: Graph, options: RunOptions, spark: SparkSession) -> I
         yield state
     finally:
         opened.close()
+        if quick is not None:
+            spark.conf.set(_FILE_MANAGER, quick)
         for directory in temporary:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _require_spark_log(files: Files, committed: int) -> None:
+    """Without Spark's record of the committed batch it would count batches from 0, and they would be skipped as done."""
+    if str(committed) not in files.list(f"{layout.SPARK}/offsets"):
+        raise CheckpointError(
+            f"the state in {files.root} is of batch {committed}, which its 'spark' directory does not know: it does "
+            "not belong to these commits; restore both from the same copy, or use a new checkpoint"
+        )
 
 
 def _restore(state: RunCheckpoint, directory: Path, spark: SparkSession) -> None:
