@@ -89,7 +89,7 @@ def _run(scratch: Path, seconds: float, seed: int, console: Console) -> int:
                 console.print(
                     f"{elapsed_s:5.0f} s  batch {summary.batch_id}: "
                     f"{story.recent_words_per_s[-1]:,.0f} words/s, "
-                    f"{1000 * summary.seconds:,.0f} ms, {summary.state_rows:,} keys"
+                    f"{1000 * summary.seconds:,.0f} ms, {summary.state_rows:,} stored rows"
                 )
 
         def build(spark: Any) -> Any:

@@ -101,7 +101,7 @@ def draw(
     grid.add_row("load", f"{last_rate:,.0f} words/s", Text(sparkline(story.recent_words_per_s), style="cyan"))
     grid.add_row("batch time", f"{last_ms:,.0f} ms", Text(sparkline(story.recent_ms), style="yellow"))
     grid.add_row("not yet counted", f"{max(0, fed_words - story.words):,} words", "")
-    grid.add_row("state", f"{story.state_rows:,} keys", f"{story.state_bytes / 1e6:,.1f} MB")
+    grid.add_row("state", f"{story.state_rows:,} stored rows", f"{story.state_bytes / 1e6:,.1f} MB")
     instances = ", ".join(f"{name} × {count}" for name, count in sorted(story.parallelism.items()))
     grid.add_row("instances", "", instances)
     words = ", ".join(f"{word} {count:,}" for word, count in top)
@@ -117,7 +117,7 @@ def closing(story: Story, *, wrong_words: int | None) -> RenderableType:
     table.add_row("words counted", f"{story.words:,} in {story.batches:,} batches")
     if story.first_output_s is not None:
         table.add_row("first result after", f"{story.first_output_s:.1f} s")
-    table.add_row("highest load", f"{story.highest_words_per_s:,.0f} words/s")
+    table.add_row("fastest counting", f"{story.highest_words_per_s:,.0f} words/s")
     table.add_row(
         "time per batch",
         f"{percentile(story.batch_ms, 0.5):,.0f} ms typical, "
@@ -125,7 +125,7 @@ def closing(story: Story, *, wrong_words: int | None) -> RenderableType:
     )
     table.add_row(
         "state kept",
-        f"{story.state_rows:,} words, {story.state_bytes / 1e6:,.1f} MB, saved after every batch",
+        f"{story.state_rows:,} stored rows, {story.state_bytes / 1e6:,.1f} MB, saved after every batch",
     )
     if wrong_words is not None:
         verdict = "every count is exact" if wrong_words == 0 else f"{wrong_words:,} words have a wrong count"
