@@ -24,7 +24,7 @@ class Commands(TyperGroup):
         except UpdraftError as error:
             if ctx.params.get("debug") or os.environ.get("UPDRAFT_DEBUG"):
                 raise
-            complain(f"{error}")
+            complain("\n".join([str(error), *getattr(error, "__notes__", ())]))
             raise typer.Exit(EXIT_ERROR) from error
 
 

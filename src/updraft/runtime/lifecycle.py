@@ -123,6 +123,7 @@ def run(
         session, log = _session(topology, spark, options)
         if log is not None:
             stack.callback(session.stop)
+            stack.enter_context(_pointing_to(log))
         _check_interval(options, session)
         app = topology if isinstance(topology, Topology) else topology(session)
         frames = leg_frames(app, session)
@@ -133,6 +134,16 @@ def run(
         frame = united([frames[leg.name] for leg in graph.legs])
         stopper = stack.enter_context(_stopper(stop))
         return _Run(engine=engine, frame=frame, options=options, stopper=stopper, log=log).go()
+
+
+@contextmanager
+def _pointing_to(log: Path) -> Iterator[None]:
+    """Adds to an error where Spark's own log is."""
+    try:
+        yield
+    except UpdraftError as error:
+        error.add_note(f"Spark's log: {log}")
+        raise
 
 
 def _session(
