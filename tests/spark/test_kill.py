@@ -1,0 +1,200 @@
+"""SIGKILL of the driver at any point, then restart: the results equal a recomputation, and no process is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import updraft as ud
+from updraft.cluster.processes import marked
+from updraft.runtime.faults import MOMENTS
+from updraft.state import LocalFiles, read_checkpoint
+from updraft.testing import assert_equals_recomputation, assert_same_rows, recompute
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+
+DRIVER = Path(__file__).with_name("driver.py")
+MARK = "UPDRAFT_TEST_DRIVER"
+BATCHES = 6
+
+
+@dataclass(slots=True, kw_only=True)
+class Driver:
+    """One driver process and what it said."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+    heard: threading.Condition = field(default_factory=threading.Condition)
+
+    def listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self.heard:
+                self.lines.append(line.strip())
+                self.heard.notify_all()
+
+    def await_line(self, text: str, timeout_s: float = 90) -> None:
+        with self.heard:
+            assert self.heard.wait_for(lambda: text in self.lines, timeout_s), (text, self.lines)
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """Input, output and checkpoint of a job that many drivers work on, one after the other."""
+
+    root: Path
+    tables: list[pa.Table]
+    mark: str
+    drivers: list[Driver] = field(default_factory=list)
+
+    def start(self, *options: str) -> Driver:
+        arguments = [str(self.root / name) for name in ("input", "output", "checkpoint")]
+        process = subprocess.Popen(
+            [sys.executable, str(DRIVER), *arguments, *options],
+            stdout=subprocess.PIPE,
+            stderr=(self.root / "stderr.log").open("a"),
+            text=True,
+            env={**os.environ, MARK: self.mark},
+        )
+        driver = Driver(process=process)
+        threading.Thread(target=driver.listen, daemon=True).start()
+        self.drivers.append(driver)
+        return driver
+
+    def finish(self) -> None:
+        """Run until the input is done, and check everything."""
+        driver = self.start()
+        assert driver.process.wait(120) == 0, (self.root / "stderr.log").read_text()[-3000:]
+        self.check()
+
+    def check(self) -> None:
+        counts = recompute(self.tables, ["word"], n=ud.count())
+        totals = recompute(self.tables, ["word"], total=ud.sum("amount"))
+        seen = {
+            word: sum(word in table["word"].to_pylist() for table in self.tables)
+            for word in {r["word"] for r in counts}
+        }
+        for row in totals:
+            row["batches"] = seen[row["word"]]
+        for name, expected in (("counts", counts), ("totals", totals)):
+            files = [
+                pq.read_table(file, partitioning=None)
+                for batch in range(BATCHES)
+                for file in sorted((self.root / "output" / name / f"batch_id={batch}").glob("*.parquet"))
+            ]
+            rows = pa.concat_tables(files)
+            assert_equals_recomputation(rows, expected, ["word"])
+            # One row per word and batch: a batch written twice would show here.
+            assert rows.num_rows == sum(seen.values())
+        checkpoint = read_checkpoint(LocalFiles(self.root / "checkpoint"))
+        assert_same_rows(state_of(self.root / "checkpoint", "totals"), totals)
+        assert checkpoint.commits()[-1] == BATCHES - 1
+
+    def leftovers(self) -> list[int]:
+        """Processes of killed drivers that still run, after a moment to notice their parent's death."""
+        deadline = time.monotonic() + 15
+        while (found := marked(MARK, self.mark)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return [process.pid for process in found]
+
+
+def state_of(path: Path, operator: str) -> pa.Table:
+    from updraft.state import KeyedTable, LocalStore, TableSpec, levels_for
+
+    manifest = read_checkpoint(LocalFiles(path)).newest_commit()
+    assert manifest is not None
+    tasks = tuple(range(manifest.tables[operator, "state"].tasks))
+    spec = TableSpec(
+        key=pa.schema([("word", pa.string())]),
+        values=pa.schema([("total", pa.int64()), ("batches", pa.int64())]),
+    )
+    return KeyedTable(
+        spec=spec,
+        tasks=len(tasks),
+        mine=tasks,
+        levels=levels_for(manifest, operator, "state", tasks),
+        store=LocalStore(path / "segments"),
+    ).scan()
+
+
+@pytest.fixture
+def scene(tmp_path: Path, seed: int) -> Iterator[Scene]:
+    rng = random.Random(seed)
+    tables = [
+        pa.table(
+            {
+                "word": pa.array([f"w{rng.randrange(40)}" for _ in range(300)], pa.string()),
+                "amount": pa.array([rng.randrange(100) for _ in range(300)], pa.int64()),
+            }
+        )
+        for _ in range(BATCHES)
+    ]
+    (tmp_path / "input").mkdir()
+    for number, table in enumerate(tables):
+        path = tmp_path / "input" / f"{number}.parquet"
+        pq.write_table(table, path)
+        os.utime(path, (1_000_000_000 + number,) * 2)
+    made = Scene(root=tmp_path, tables=tables, mark=f"{os.getpid()}-{tmp_path.name}")
+    yield made
+    for driver in made.drivers:
+        driver.process.kill()
+        driver.process.wait()
+
+
+def test_killed_at_every_moment_of_a_batch(scene: Scene) -> None:
+    for batch, moment in enumerate(MOMENTS, start=1):
+        driver = scene.start("--moment", moment, "--batch", str(batch))
+        assert driver.process.wait(120) == -signal.SIGKILL, (moment, driver.lines)
+        assert scene.leftovers() == []
+    scene.finish()
+
+
+def test_killed_at_random_times(scene: Scene, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(3):
+        driver = scene.start("--pause", "0.3")
+        if rng.random() < 0.7:
+            driver.await_line(f"begun {rng.randrange(1, BATCHES)}") if len(scene.drivers) == 1 else None
+        time.sleep(rng.uniform(0.05, 1.5) if len(scene.drivers) == 1 else rng.uniform(5, 12))
+        driver.process.send_signal(signal.SIGKILL)
+        driver.process.wait()
+        assert scene.leftovers() == []
+    scene.finish()
+
+
+def test_killed_with_a_relaxed_interval(scene: Scene) -> None:
+    driver = scene.start("--moment", "delivered", "--batch", "4", "--interval", "3")
+    assert driver.process.wait(120) == -signal.SIGKILL
+    scene.finish()
+
+
+def test_sigterm_finishes_the_batch_and_two_sigints_abort_it(scene: Scene) -> None:
+    driver = scene.start("--forever", "--pause", "1.5")
+    driver.await_line("begun 1")
+    driver.process.send_signal(signal.SIGTERM)
+    assert driver.process.wait(60) == 0
+    assert driver.lines[-2:] == ["committed 1", "ended stopped"]
+    assert scene.leftovers() == []
+
+    driver = scene.start("--forever", "--pause", "4")
+    driver.await_line("begun 2")
+    driver.process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    driver.process.send_signal(signal.SIGINT)
+    assert driver.process.wait(60) != 0
+    assert "committed 2" not in driver.lines
+    assert "aborted; the batch under way was not committed" in (scene.root / "stderr.log").read_text()
+    assert scene.leftovers() == []
+    scene.finish()
