@@ -33,7 +33,7 @@ def batched(k: int) -> Strategy:
         order = changed_tasks(current, target)
         version = current.version
         for upto in range(k, len(order), k):
-            between = _between(current, target, frozenset(order[:upto]), version + 1)
+            between = _between(current, target, order, upto, version + 1)
             if between is not None:
                 version += 1
                 yield between
@@ -74,9 +74,9 @@ def changed_tasks(current: Plan, target: Plan) -> tuple[TaskKey, ...]:
     return tuple(sorted(changed, key=lambda key: (key[0], before[key] or "", after[key] or "", key[1])))
 
 
-def _between(current: Plan, target: Plan, gone: frozenset[TaskKey], version: int) -> Plan | None:
-    """The plan with `gone` as in the target and other tasks as now; None if an operator cannot be grouped so."""
-    changed = frozenset(changed_tasks(current, target))
+def _between(current: Plan, target: Plan, order: Sequence[TaskKey], upto: int, version: int) -> Plan | None:
+    """The plan with the first tasks of `order` as in the target and the others as now; None if they cannot be grouped so."""
+    changed, gone = frozenset(order), frozenset(order[:upto])
     instances: dict[str, tuple[Instance, ...]] = {}
     for operator, before in current.instances.items():
         after = target.instances[operator]
@@ -88,8 +88,8 @@ def _between(current: Plan, target: Plan, gone: frozenset[TaskKey], version: int
             instances[operator] = before
             continue
         left = {task for _, task in mine & gone}
-        groups = _kept(before, lambda task, left=left: task not in left)  # type: ignore[misc]
-        groups += _kept(after, lambda task, left=left: task in left)  # type: ignore[misc]
+        stays = {task for instance in before for task in instance.tasks} - left
+        groups = [*_kept(before, stays), *_kept(after, left)]
         low, high = sorted((len(before), len(after)))
         fitted = _fit(groups, low, high)
         if fitted is None:
@@ -106,8 +106,8 @@ def _between(current: Plan, target: Plan, gone: frozenset[TaskKey], version: int
     return replace(current, version=version, instances=instances, copies=copies)
 
 
-def _kept(instances: Sequence[Instance], wanted: Callable[[int], bool]) -> list[Group]:
-    groups = [(i.worker, tuple(task for task in i.tasks if wanted(task))) for i in instances]
+def _kept(instances: Sequence[Instance], wanted: set[int]) -> list[Group]:
+    groups = [(i.worker, tuple(task for task in i.tasks if task in wanted)) for i in instances]
     return [group for group in groups if group[1]]
 
 
