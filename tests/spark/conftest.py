@@ -9,6 +9,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.support import SHORT_LIVED_JVM
 
 from updraft.runtime.session import start_session
 
@@ -24,7 +25,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
     }
-    session, _ = start_session("tests", master="local[2]", conf=conf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", SHORT_LIVED_JVM)
+        session, _ = start_session("tests", master="local[2]", conf=conf)
     yield session
     session.stop()
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 import updraft as ud
 from updraft.testing import ScriptedSource
 
+# Test JVMs live for seconds: no time to optimise, and no garbage worth four threads. Halves their start.
+SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 WORDS = pa.schema([("word", pa.string())])
 Build = Callable[[ScriptedSource], ud.Topology]
 

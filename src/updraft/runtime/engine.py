@@ -177,6 +177,7 @@ class Engine:
                     state_bytes=sum(size for _, size in self._sizes.values()),
                     parallelism=self.plan.parallelism(),
                     reports=result.reports,
+                    plan=self.plan,
                 )
             )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from updraft.plan import Plan
 from updraft.runtime.reports import Report
 
 
@@ -21,6 +22,7 @@ class BatchSummary:
     state_bytes: int
     parallelism: Mapping[str, int]
     reports: tuple[Report, ...] = ()
+    plan: Plan | None = None  # the plan the batch ran under
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
