@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from updraft.operators import Context, KeyedOperator, ObjectOperator, problems, run_keyed, run_objects
@@ -64,7 +65,7 @@ class OperatorHarness:
         sealed: dict[tuple[str, str], list[tuple[Sequence[int], Sealed | None]]] = {}
         batch_id = self.batch_id + 1
         for index, mine in enumerate(self._instances):
-            chosen = [row for row, task in enumerate(owner.tolist()) if task in mine]
+            chosen = np.flatnonzero(np.isin(owner, mine))
             tables, objects = self._open(self._manifest, mine)
             emitted.append(self._run(batch_id, index, mine, table.take(chosen), tables, objects))
             states: dict[str, KeyedTable | ObjectState] = {
