@@ -385,3 +385,29 @@ def test_ttl_follows_the_time_of_the_batch(spark: SparkSession, tmp_path: Path) 
     assert fresh[0] is False
     assert fresh[1] is True or first.batches[0].seconds > 0.9
     assert fresh[2] is False
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_sources_whose_partitions_line_up(spark: SparkSession, tmp_path: Path, partitions: int) -> None:
+    """Spark may join partitions of a union that are distributed alike; rows must still go to their own source's leg."""
+    words = ScriptedSource(pa.schema([("word", pa.string())]), [[{"word": f"w{n % 7}"} for n in range(60)]])
+    numbers = ScriptedSource(pa.schema([("number", pa.int64())]), [[{"number": n % 5} for n in range(80)]])
+    counted_words, counted_numbers = memory(), memory()
+
+    def build(source: ScriptedSource) -> ud.Topology:
+        app = ud.Topology("aligned")
+        for name, script, key, out in (
+            ("words", words, "word", counted_words),
+            ("numbers", numbers, "number", counted_numbers),
+        ):
+            stream = app.source(name, script.frame).transform(
+                lambda df: df.coalesce(1) if partitions == 1 else df.repartition(partitions)
+            )
+            stream.key_by(key).count("n", name=f"counted_{name}", tasks=4).sink(name, out)
+        return app
+
+    run_script(build, words, checkpoint=tmp_path, spark=spark)
+    assert_equals_recomputation(counted_words, recompute(words.tables, ["word"], n=ud.count()), ["word"])
+    assert_equals_recomputation(
+        counted_numbers, recompute(numbers.tables, ["number"], n=ud.count()), ["number"]
+    )

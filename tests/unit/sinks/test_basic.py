@@ -1,0 +1,48 @@
+"""Sinks that need no Spark, and what may be one."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pytest
+
+from updraft import sinks
+from updraft.sinks import ConsoleSink, Wants, as_sink
+
+
+def test_memory_replaces_a_repeated_batch_and_knows_the_newest_row() -> None:
+    sink = sinks.memory()
+    assert sink.latest("k") == {}
+    sink.write(pa.table({"k": ["a", "b"], "j": [1, 1], "n": [1, 2]}), 1)
+    sink.write(pa.table({"k": ["a"], "j": [1], "n": [0]}), 0)
+    sink.write(pa.table({"k": ["a", "b"], "j": [1, 1], "n": [1, 3]}), 1)
+    assert sink.table()["n"].to_pylist() == [0, 1, 3]
+    assert sink.latest("k") == {"a": {"k": "a", "j": 1, "n": 1}, "b": {"k": "b", "j": 1, "n": 3}}
+    assert set(sink.latest("k", "j")) == {("a", 1), ("b", 1)}
+
+
+def test_console_shows_the_first_rows_in_columns() -> None:
+    out = io.StringIO()
+    sink = ConsoleSink(rows=2, file=out)
+    sink.write(pa.table({"word": ["a", "long word", "c"], "n": [1, None, 3]}), 4)
+    sink.write(pa.table({"word": pa.array([], pa.string())}), 5)
+    assert out.getvalue().splitlines() == [
+        "-- batch 4: 3 rows",
+        "word       n",
+        "a          1",
+        "long word  None",
+        "... 1 more",
+        "-- batch 5: 0 rows",
+    ]
+
+
+def test_what_is_a_sink() -> None:
+    calls: list[tuple[object, int]] = []
+    sink = as_sink(lambda frame, batch_id: calls.append((frame, batch_id)))
+    assert sink.wants is Wants.FRAME
+    sinks.callback(lambda frame, batch_id: calls.append((frame, batch_id))).write_frame("frame", 3)
+    assert calls == [("frame", 3)]
+    assert as_sink(sinks.discard()).wants is Wants.NOTHING
+    with pytest.raises(TypeError, match="str is not a sink"):
+        as_sink("console")
