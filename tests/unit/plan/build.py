@@ -19,7 +19,7 @@ def worker(id: str, cores: int = 1) -> Worker:
 
 
 def workers(*ids: str) -> tuple[Worker, ...]:
-    return tuple(worker(id) for id in ids)
+    return tuple(worker(name) for name in ids)
 
 
 def stateful(

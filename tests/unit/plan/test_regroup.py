@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from tests.unit.plan.build import instances, worker, workers
+
 from updraft.plan import Instance, PlanError, regroup, room_of, split_tasks
 from updraft.plan.share import exact_shares, greedy_shares
 
