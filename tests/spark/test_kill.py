@@ -109,7 +109,8 @@ class Scene:
         )  # one row per word and batch: a batch taken twice would show
         checkpoint = self.root / "checkpoint"
         assert_same_rows(state_of(checkpoint, "totals", total=pa.int64(), batches=pa.int64()), totals)
-        assert_same_rows(state_of(checkpoint, "counted", n=pa.int64()), counts)
+        counted = state_of(checkpoint, "counted", **{"count()": pa.int64()})
+        assert_same_rows(counted.rename_columns(["word", "n"]), counts)
         assert read_checkpoint(LocalFiles(checkpoint)).commits()[-1] == BATCHES - 1
 
     def leftovers(self) -> list[int]:

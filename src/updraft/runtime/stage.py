@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import cloudpickle
+import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
@@ -157,13 +158,15 @@ def _read_legs(program: Program, messages: list[bytes]) -> dict[str, pa.Table]:
         return {program.legs[0]: pa.Table.from_batches(batches, schema)}
     by_leg: dict[str, list[pa.RecordBatch]] = {leg: [] for leg in program.legs}
     for batch in batches:
-        # A partition of the union of sources belongs to one source, so the first row tells for all.
-        number = batch.column(LEG)[0].as_py() if batch.num_rows else 0
-        rows = batch.column(f"__leg{number}")
-        leg = program.legs[number]
-        by_leg[leg].append(
-            pa.RecordBatch.from_arrays(rows.flatten(), schema=program.nodes[leg].output_schema)
-        )
+        numbers = batch.column(LEG).to_numpy()
+        # Mostly one: Spark merges partitions of a union only where its parts are distributed alike, as after coalesce(1).
+        for number in np.unique(numbers).tolist():
+            leg = program.legs[number]
+            rows = batch.column(f"__leg{number}")
+            if not (numbers == number).all():
+                rows = rows.filter(pa.array(numbers == number))
+            schema = program.nodes[leg].output_schema
+            by_leg[leg].append(pa.RecordBatch.from_arrays(rows.flatten(), schema=schema))
     return {
         leg: pa.Table.from_batches(found, program.nodes[leg].output_schema) for leg, found in by_leg.items()
     }
