@@ -247,17 +247,17 @@ def _require_spark_log(files: Files, committed: int) -> None:
 
 
 def _restore(state: RunCheckpoint, directory: Path, spark: SparkSession) -> None:
-    """Bring a remote checkpoint's segments here, and to the executors as Spark files."""
+    """Bring a remote checkpoint's segments here, and to the executors as an archive that Spark unpacks there."""
     segments = directory / layout.SEGMENTS
     segments.mkdir()
     for name in sorted(referenced(state.manifest)):
         state.opened.files.fetch(layout.segment_path(name), segments / relative_path(name))
     state.restored = directory
-    if not is_embedded(spark.sparkContext):
-        named = segments.rename(directory / directory.name)
-        spark.sparkContext.addFile(str(named), recursive=True)
-        named.rename(segments)
-        state.restored_as = directory.name
+    if referenced(state.manifest) and not is_embedded(spark.sparkContext):
+        # As an archive: Spark hands out no directories on a cluster. Not compressed, Arrow shrinks little.
+        archive = shutil.make_archive(str(directory / directory.name), "tar", directory, layout.SEGMENTS)
+        spark.sparkContext.addArchive(f"{archive}#{directory.name}")
+        state.restored_as = f"{directory.name}/{layout.SEGMENTS}"
 
 
 def _tables(graph: Graph) -> dict[TableKey, tuple[int, Any]]:
