@@ -67,7 +67,11 @@ def begin(
 
 
 def advance(migration: Migration, event: Event) -> Answer:
-    """The change after an event, and what to do now. Events that come too late change nothing."""
+    """The change after an event, and what to do now. Events that come too late change nothing.
+
+    A plan in effect (PROMOTED) cannot be cancelled or superseded: the next change begins when it is DROPPED, else its
+    drops could take copies that the next one counts on.
+    """
     match event:
         case BatchCommitted() if migration.phase in PREPARING:
             if event.batch <= migration.batch:
@@ -207,7 +211,13 @@ def _give_up(
         and worker not in migration.lost
         and worker not in (keep or {}).get((operator, task), frozenset())
     )
-    return replace(_to(migration, phase), reason=reason), drops
+    # What is dropped must not count as arrived when a later plan asks what it can inherit.
+    dropped = {(drop.operator, drop.task, drop.worker) for drop in drops}
+    left = {
+        key: CopyState() if key in dropped else replace(copy, in_flight=None)
+        for key, copy in migration.copies.items()
+    }
+    return replace(_to(migration, phase), reason=reason, copies=left), drops
 
 
 def _old_copies(migration: Migration) -> Iterator[DropCopy]:

@@ -104,6 +104,13 @@ def test_one_instance_cannot_be_in_two_places_so_it_goes_at_once() -> None:
     assert only.instances["op"][0].worker == "2"
 
 
+def test_on_the_way_there_are_never_fewer_instances_than_at_both_ends() -> None:
+    before = plan(("1", (0,)), ("2", (1,)), ("3", (2, 3)))
+    after = plan(("4", (0, 1)), ("5", (2,)), ("6", (3,)))
+    counts = [len(step.instances["op"]) for step in strategy_named("one_by_one")(before, after)]
+    assert counts == [3, 3, 3, 3]
+
+
 @pytest.mark.parametrize(
     "name", ["", "batched", "batched:0", "batched:x", "batched:-1", "one_by_one:2", "sudden"]
 )

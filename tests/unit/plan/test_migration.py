@@ -143,12 +143,33 @@ def test_after_the_switch_it_is_too_late_to_cancel() -> None:
     assert after(change, Superseded(target=BEFORE))[0].phase is Phase.PROMOTED
 
 
+def test_old_copies_stay_until_a_batch_of_the_new_plan_is_committed() -> None:
+    change, _ = after(started()[0], copied(0), copied(1), Promoted(batch=5))
+    assert after(change, BatchCommitted(batch=4)) == (change, ())
+    assert after(change, BatchCommitted(batch=5))[0].phase is Phase.DROPPED
+
+
+def test_nothing_is_on_its_way_any_more_when_a_plan_takes_effect() -> None:
+    change, _ = after(started()[0], copied(1))
+    change, asked = after(
+        change, BatchCommitted(batch=4, deltas={("op", 0): {}})
+    )  # all its keys were deleted
+    assert (change.phase, asked) == (Phase.COPYING, ())
+    assert after(change, copied(0))[1] == (PromoteAt(batch=5),)
+
+
 def test_a_newer_plan_inherits_the_copies_it_also_wants() -> None:
     newer = plan(("3", (0,)), ("1", (1,)), ("2", (2,)))
     change, asked = after(started()[0], copied(0), copied(1), Superseded(target=newer))
     assert (change.phase, asked) == (Phase.CANCELLED, (dropped(1, "3"),))
     again, asked = begin(BEFORE, newer, batch=3, chains=CHAINS, budget_bytes=1000, arrived=change.arrived())
     assert (again.phase, asked) == (Phase.READY, (PromoteAt(batch=4),))
+
+
+def test_what_was_dropped_is_not_inherited() -> None:
+    change, _ = after(started()[0], copied(0), copied(1), Cancel())
+    assert change.arrived() == {}
+    assert change.progress().copies_arrived == 0
 
 
 def test_losing_a_worker_of_the_target_fails_and_says_which() -> None:
