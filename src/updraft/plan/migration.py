@@ -11,7 +11,7 @@ a change adds. A `PromoteAt` for a batch that has begun with the old plan is ign
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -84,7 +84,7 @@ def advance(migration: Migration, event: Event) -> Answer:
                 return migration, ()
             return _to(migration, Phase.DROPPED), tuple(_old_copies(migration))
         case Copied() if migration.phase in PREPARING:
-            return _copied(migration, event)
+            return advance_all(migration, (event,))
         case CopyFailed() if migration.phase in PREPARING:
             return _copy_failed(migration, event)
         case Promoted() if migration.phase is Phase.READY:
@@ -106,6 +106,24 @@ def advance(migration: Migration, event: Event) -> Answer:
             return _give_up(migration, Phase.CANCELLED, event.reason)
         case _:
             return migration, ()
+
+
+def advance_all(migration: Migration, events: Iterable[Copied]) -> Answer:
+    """`advance` for all copies of a window at once: what to do next is then worked out once, not once per copy."""
+    if migration.phase not in PREPARING:
+        return migration, ()
+    copies, size, any_arrived = dict(migration.copies), migration.bytes_copied, False
+    for event in events:
+        key = (event.operator, event.task, event.worker)
+        copy = copies.get(key)
+        if copy is None or copy.in_flight is None or copy.in_flight.through_batch != event.through_batch:
+            continue  # a report of an order that was given up
+        held = copy.held | set(copy.in_flight.segments)
+        copies[key] = CopyState(held=held, through_batch=event.through_batch)
+        size, any_arrived = size + event.bytes, True
+    if not any_arrived:
+        return migration, ()
+    return _continue(replace(migration, copies=copies, bytes_copied=size))
 
 
 def _continue(migration: Migration) -> Answer:
@@ -142,22 +160,6 @@ def _continue(migration: Migration) -> Answer:
         flying, alone = flying + size, False
         orders.append(order)
     return replace(migration, copies=copies), tuple(orders)
-
-
-def _copied(migration: Migration, event: Copied) -> Answer:
-    key = (event.operator, event.task, event.worker)
-    copy = migration.copies.get(key)
-    if copy is None or copy.in_flight is None or copy.in_flight.through_batch != event.through_batch:
-        return migration, ()  # a report of an order that was given up
-    held = copy.held | set(copy.in_flight.segments)
-    arrived = CopyState(held=held, through_batch=event.through_batch)
-    return _continue(
-        replace(
-            migration,
-            copies={**migration.copies, key: arrived},
-            bytes_copied=migration.bytes_copied + event.bytes,
-        )
-    )
 
 
 def _copy_failed(migration: Migration, event: CopyFailed) -> Answer:

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.plan.build import plan
 
 from updraft.plan import PlanError
-from updraft.plan.migration import MAX_FAILURES, advance, begin
+from updraft.plan.migration import MAX_FAILURES, advance, advance_all, begin
 from updraft.plan.preparation import TRANSITIONS, Migration, Phase
 from updraft.plan.protocol import (
     BatchCommitted,
@@ -74,6 +74,13 @@ def test_a_quiet_change_copies_promotes_and_drops() -> None:
     change, asked = after(change, BatchCommitted(batch=4))
     assert (change.phase, asked) == (Phase.DROPPED, (dropped(0, "1"), dropped(1, "1")))
     assert change.progress().bytes_copied == 105
+
+
+def test_a_window_reported_at_once_is_as_good_as_one_by_one() -> None:
+    change, _ = started()
+    together = advance_all(change, [copied(0), copied(2), copied(1)])
+    assert together == after(change, copied(0), copied(1))
+    assert advance_all(together[0], [copied(0)]) == (together[0], ())
 
 
 def test_a_copy_follows_the_batches_and_is_promoted_behind_the_last() -> None:
