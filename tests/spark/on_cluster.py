@@ -1,6 +1,7 @@
 """A driver program on a real cluster: counts numbers at parallelism 4, prints one line of JSON per batch.
 
-usage: on_cluster.py MASTER INPUT OUTPUT CHECKPOINT [--remote]
+usage: on_cluster.py MASTER INPUT CHECKPOINT MOUNTED
+MOUNTED is the local directory that viewfs:///data stands for.
 """
 
 # ruff: noqa: T201 -- its output is what the test reads
@@ -13,7 +14,7 @@ from typing import Any
 import updraft as ud
 
 
-def build(source: str, output: str) -> ud.Topology:
+def build(source: str, out: ud.sinks.MemorySink) -> ud.Topology:
     app = ud.Topology("clustered")
 
     def frame(spark: Any) -> Any:
@@ -21,23 +22,25 @@ def build(source: str, output: str) -> ud.Topology:
 
     numbers = app.source("numbers", frame).map(lambda rows: rows, name="through", parallelism=3)
     counted = numbers.key_by("number").count("n", name="counted", tasks=16, parallelism=4)
-    counted.sink("out", ud.sinks.parquet(output))
+    counted.sink("out", out)
     return app
 
 
-def show(batch: ud.BatchSummary) -> None:
-    assert batch.plan is not None
-    planned = {
-        f"{operator}/{instance.index}": instance.worker
-        for operator, instances in batch.plan.instances.items()
-        for instance in instances
-    }
-    ran = {f"{r.operator}/{r.instance}": r.worker for r in batch.reports if r.operator is not None}
-    print(json.dumps({"batch": batch.batch_id, "planned": planned, "ran": ran}), flush=True)
-
-
 def main() -> None:
-    master, source, output, checkpoint, mounted = sys.argv[1:6]
+    master, source, checkpoint, mounted = sys.argv[1:]
+    out = ud.sinks.memory()
+
+    def show(batch: ud.BatchSummary) -> None:
+        assert batch.plan is not None
+        planned = {
+            f"{operator}/{instance.index}": instance.worker
+            for operator, instances in batch.plan.instances.items()
+            for instance in instances
+        }
+        ran = {f"{r.operator}/{r.instance}": r.worker for r in batch.reports if r.operator is not None}
+        rows = out.batches[batch.batch_id].to_pylist()
+        print(json.dumps({"batch": batch.batch_id, "planned": planned, "ran": ran, "rows": rows}), flush=True)
+
     conf = {
         "spark.executor.memory": "512m",
         "spark.driver.host": "127.0.0.1",
@@ -45,7 +48,7 @@ def main() -> None:
         "spark.hadoop.fs.viewfs.mounttable.default.link./data": f"file://{mounted}",
     }
     ud.run(
-        build(source, output),
+        build(source, out),
         checkpoint=checkpoint,
         master=master,
         until_idle=True,
