@@ -20,7 +20,7 @@ from updraft.runtime.rdds import Primitives, arrow_messages
 from updraft.runtime.reports import Report
 from updraft.runtime.stage import Batch, StageCall
 from updraft.runtime.storage import Storage
-from updraft.runtime.whole import WholeCall, is_small
+from updraft.runtime.whole import WholeCall, is_better_whole
 from updraft.topology.graph import Graph
 
 
@@ -66,20 +66,24 @@ class BatchJob:
         self._placed: dict[tuple[int, int], Any] = {}
         self._sized = False
         self._try_whole = False
-        self._max_senders = max(1, context.defaultParallelism)
+        self._cores = max(1, context.defaultParallelism)
 
     def run(self, frame: DataFrame, batch: Batch) -> JobResult:
         """Run the batch; raises only if Spark itself failed."""
         if not self._sized:
             # The session of the query, not the user's: larger Arrow batches, smaller ones for very wide rows.
-            rows = max(1_000, min(65_536, 8_000_000 // max(1, self.program.width)))
+            rows = max(1_000, min(16_384, 8_000_000 // max(1, self.program.width)))
             frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
             self._sized = True
         rdd = arrow_messages(frame)
+        senders = rdd.getNumPartitions()
         result = self._run_whole(rdd, batch) if self._try_whole else None
         if result is None:
-            result = self._run_staged(rdd, batch)
-        self._try_whole = not self._locations and is_small(result.reports)
+            result = self._run_staged(rdd, senders, batch)
+        slots = [len(stage.slots) for stage in self.program.stages[1:]]
+        self._try_whole = not self._locations and is_better_whole(
+            result.reports, senders=senders, slots=slots, cores=self._cores
+        )
         return result
 
     def _run_whole(self, rdd: Any, batch: Batch) -> JobResult | None:
@@ -88,12 +92,11 @@ class BatchJob:
         result = self._finish(self._spark.python_stage(rdd.coalesce(1), WholeCall(calls)))
         return None if result.too_large else result
 
-    def _run_staged(self, rdd: Any, batch: Batch) -> JobResult:
+    def _run_staged(self, rdd: Any, senders: int, batch: Batch) -> JobResult:
         """One Spark stage per level, one shuffle between."""
-        senders = rdd.getNumPartitions()
-        if senders > self._max_senders:
+        if senders > self._cores:
             # Each Python task has a fixed cost; more source partitions than cores only multiply it.
-            senders = self._max_senders
+            senders = self._cores
             rdd = rdd.coalesce(senders)
         last = len(self.program.stages) - 1
         for level in range(last + 1):

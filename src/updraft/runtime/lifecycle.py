@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from updraft.errors import UpdraftError
 from updraft.plan import initial_plan
+from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
 from updraft.runtime.engine import Engine
 from updraft.runtime.frames import leg_frames, leg_schemas, united
@@ -225,7 +226,7 @@ class _Run:
         )
 
     def _start(self) -> StreamingQuery:
-        writer = self.frame.writeStream.foreachBatch(self.engine.handle)
+        writer = for_each_batch(self.frame.writeStream, self.engine.spark, self.engine.handle)
         writer = writer.option("checkpointLocation", self.engine.checkpoint.spark_path)
         if self.options.until_idle:
             writer = writer.trigger(availableNow=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from py4j.java_collections import ListConverter, MapConverter
 from pyspark import SparkContext
-from pyspark.core.rdd import _wrap_function
-from pyspark.serializers import NoOpSerializer
+from pyspark.serializers import CloudPickleSerializer, NoOpSerializer
 from pyspark.sql import DataFrame
 from pyspark.util import _load_from_socket
 
 BYTES = NoOpSerializer()
+_PICKLER: Any = CloudPickleSerializer()
 StageFunction = Callable[[int, Iterable[Any]], Iterable[bytes]]
 
 
@@ -35,11 +36,37 @@ class Primitives:
         self._python_rdd = jvm.PythonRDD
         self._pairwise_rdd = jvm.PairwiseRDD
         self._spark = context._jsc.sc()
+        self._function = jvm.SimplePythonFunction
+        # Converted once: py4j would copy them into the JVM entry by entry for every stage of every batch.
+        client = context._gateway._gateway_client  # type: ignore[union-attr]
+        self._environment = MapConverter().convert(context.environment, client)
+        self._includes = ListConverter().convert(context._python_includes, client)
+        self._broadcasts: dict[tuple[int, ...], Any] = {}
+        self._client = client
 
     def python_stage(self, parent: Any, function: StageFunction) -> Any:
         """`function(partition, elements)` over a JavaRDD of bytes (or of pairs of bytes, which arrive in turn)."""
-        wrapped = _wrap_function(self._context, function, BYTES, BYTES)
+        context = self._context
+        command = bytearray(_PICKLER.dumps((function, None, BYTES, BYTES)))
+        used = list(context._pickled_broadcast_vars)
+        context._pickled_broadcast_vars.clear()
+        wrapped = self._function(
+            command,
+            self._environment,
+            self._includes,
+            context.pythonExec,
+            context.pythonVer,
+            self._java_broadcasts(used),
+            context._javaAccumulator,
+        )
         return self._python_rdd(parent.rdd(), wrapped, False, False).asJavaRDD()
+
+    def _java_broadcasts(self, used: list[Any]) -> Any:
+        """The broadcasts a function refers to; ours always refer to the program of their plan alone."""
+        key = tuple(id(one) for one in used)
+        if key not in self._broadcasts:
+            self._broadcasts[key] = ListConverter().convert([one._jbroadcast for one in used], self._client)
+        return self._broadcasts[key]
 
     def partitioner(self, slots: int) -> Any:
         """Sends key i to partition i."""

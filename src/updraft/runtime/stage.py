@@ -71,13 +71,14 @@ class StageCall:
 
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
         program = self._load()
-        received = list(elements)[:: 2 if self.zipped else 1]
         out: list[Piece] = []
         if self.level == 0:
             with self._running(program, split, None, out) as run:
-                run.report.bytes_in = sum(map(len, received))
-                run.source_rows(_read_legs(program, received))
+                for messages in _growing(elements):
+                    run.report.bytes_in += sum(map(len, messages))
+                    run.source_rows(_read_legs(program, messages))
         else:
+            received = list(elements)[:: 2 if self.zipped else 1]
             mine: dict[tuple[str, int], list[Piece]] = {}
             for piece in (piece for bundle in received for piece in unpack(bundle)):
                 if piece.level == self.level:
@@ -148,6 +149,19 @@ class StageCall:
         for slot, mine in enumerate(by_slot):
             yield _LONG.pack(slot)
             yield pack(mine)
+
+
+def _growing(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Messages in groups of doubling size: work begins while the JVM still reads, yet groups stay few."""
+    group: list[bytes] = []
+    wanted = 1
+    for message in messages:
+        group.append(message)
+        if len(group) == wanted:
+            yield group
+            group, wanted = [], 2 * wanted
+    if group:
+        yield group
 
 
 def _read_legs(program: Program, messages: list[bytes]) -> dict[str, pa.Table]:

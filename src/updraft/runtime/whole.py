@@ -1,13 +1,14 @@
 """A small batch in one Spark task: all levels after each other in one Python worker, bundles handed over in memory.
 
-Stages and shuffles cost the same for ten rows as for a million. Where every slot may run anywhere (embedded Spark) and the
-last batch was small, this is the whole job. The calls are those of the staged job, so reports, state and order are the same;
-should the batch turn out large after all, nothing has been done yet and the driver runs it in stages.
+Stages and shuffles cost the same for ten rows as for a million. Where every slot may run anywhere (embedded Spark) and
+the last batch would have been quicker this way, this is the whole job. The calls are those of the staged job, so
+reports, state and order are the same; should the batch turn out large after all, no state has been touched yet and
+the driver runs it in stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +16,24 @@ from updraft.runtime.pieces import END, Kind, Piece, pack
 from updraft.runtime.reports import Report
 from updraft.runtime.stage import StageCall
 
-SMALL_BYTES = 1 << 20  # the last batch was at most this large: try the next one whole
-SMALL_WORK_S = 0.1  # and its instances worked at most this long, together
 LIMIT_BYTES = 8 << 20  # a batch larger than this is given back unprocessed
+STAGE_S = 0.04  # what a further Spark stage costs, whatever it does
 
 
-def is_small(reports: Iterable[Report]) -> bool:
-    """Whether a batch like the one reported on is better run in one task: few bytes, and little work on them."""
+def is_better_whole(reports: Iterable[Report], *, senders: int, slots: Sequence[int], cores: int) -> bool:
+    """Whether a batch like the one reported on takes less time in one task than in stages.
+
+    `senders`: partitions of the source; `slots`: of each later level. In stages the work is divided among cores, but every
+    level after the first costs a stage.
+    """
     reports = list(reports)
     received = sum(report.bytes_in for report in reports if report.level == 0)
-    return received <= SMALL_BYTES and sum(report.wall_s for report in reports) <= SMALL_WORK_S
+    whole_s = sum(report.wall_s for report in reports)
+    staged_s = STAGE_S * len(slots)
+    for level, parts in enumerate([senders, *slots]):
+        work_s = sum(report.wall_s for report in reports if report.level == level)
+        staged_s += work_s / max(1, min(parts, cores))
+    return received <= LIMIT_BYTES // 2 and whole_s <= staged_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +43,10 @@ class WholeCall:
     calls: tuple[StageCall, ...]
 
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
-        messages: list[bytes] = []
-        size = 0
-        for message in elements:
-            size += len(message)
-            if size > LIMIT_BYTES:
-                return _given_back(self.calls[-1].last_slots)
-            messages.append(message)
-        out = self.calls[0](split, messages)
+        try:
+            out = self.calls[0](split, _limited(elements))
+        except _TooLarge:
+            return _given_back(self.calls[-1].last_slots)
         for call in self.calls[1:]:
             bundles: list[list[bytes]] = []
             for number, bundle in enumerate(out):
@@ -52,6 +57,19 @@ class WholeCall:
                     bundles[slot].append(bundle)
             out = _chained(call, bundles)
         return out
+
+
+class _TooLarge(Exception):
+    """More bytes than one task should take; raised before any state was touched."""
+
+
+def _limited(messages: Iterable[bytes]) -> Iterator[bytes]:
+    size = 0
+    for message in messages:
+        size += len(message)
+        if size > LIMIT_BYTES:
+            raise _TooLarge
+        yield message
 
 
 def _chained(call: StageCall, bundles: list[list[bytes]]) -> Iterator[bytes]:
