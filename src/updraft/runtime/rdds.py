@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.util import _load_from_socket
 
 BYTES = NoOpSerializer()
-_PICKLER: Any = CloudPickleSerializer()
+_PICKLER: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
 StageFunction = Callable[[int, Iterable[Any]], Iterable[bytes]]
 
 
