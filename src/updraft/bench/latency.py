@@ -32,7 +32,7 @@ from updraft.bench.framework import Bench, Outcome, ratio
 ROWS_PER_S = 1_000
 KEYS = 1_000
 INSTANCES = 4
-WARM_BATCHES = 50
+WARM_BATCHES = 40
 _TICK_S = 0.002
 
 
@@ -103,7 +103,7 @@ def run(bench: Bench) -> Outcome:
                 "instances": INSTANCES,
                 "keys": KEYS,
                 "warm_batches": WARM_BATCHES,
-                "measure_s": 15 if bench.quick else 60,
+                "measure_s": 12 if bench.quick else 60,
             }
             result = bench.side(f"updraft.bench.{module}:latency", request)
             measured[side] = latencies_ms(

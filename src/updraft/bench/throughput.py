@@ -111,8 +111,8 @@ def run(bench: Bench) -> Outcome:
     bench.say("writing the input")
     if bench.quick:
         full = (
-            text_work(bench, "text", rows=625_000, batches=14, warm=7),
-            key_work(bench, "keys", rows=400_000, batches=5, warm=2),
+            text_work(bench, "text", rows=625_000, batches=24, warm=14),
+            key_work(bench, "keys", rows=625_000, batches=4, warm=2),
         )
         reduced = (
             text_work(bench, "few-text", rows=400_000, batches=2, warm=1),
@@ -120,8 +120,8 @@ def run(bench: Bench) -> Outcome:
         )
     else:
         full = (
-            text_work(bench, "text", rows=625_000, batches=40, warm=10),
-            key_work(bench, "keys", rows=625_000, batches=24, warm=6),
+            text_work(bench, "text", rows=625_000, batches=80, warm=50),
+            key_work(bench, "keys", rows=625_000, batches=12, warm=4),
         )
         reduced = (
             text_work(bench, "few-text", rows=625_000, batches=6, warm=2),

@@ -62,8 +62,11 @@ def latency(request: dict[str, Any]) -> dict[str, Any]:
 
     threading.Thread(target=end_when_measured, daemon=True).start()
     try:
-        ud.run(_socket_count(request), spark=spark, checkpoint=checkpoint, stop=stop)
-        time.sleep(1)  # the listener hears of the last batch a little later
+        done = ud.run(_socket_count(request), spark=spark, checkpoint=checkpoint, stop=stop)
+        # The listener hears of batches a little later, and must have heard of the one whose state is compared.
+        deadline = time.monotonic() + 20
+        while log.triggers[-1].batch_id < done.last_batch and time.monotonic() < deadline:
+            time.sleep(0.1)
         target = Path(request["scratch"]) / "updraft.parquet"
         return {
             **socket_batches(log.triggers),
