@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from updraft.errors import UpdraftError
 from updraft.plan import initial_plan
+from updraft.plan.prune import prune_legs
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
 from updraft.runtime.engine import Engine
@@ -130,11 +131,18 @@ def run(
         frames = leg_frames(app, session)
         graph = compile_topology(app, leg_schemas(app, frames))
         state = stack.enter_context(open_checkpoint(graph, options, session))
+        graph = prune_legs(graph)
         engine = _engine(session, graph, state, options, progress)
         stack.callback(engine.job.close)
-        frame = united([frames[leg.name] for leg in graph.legs])
+        frame = united([_selected(frames[leg.name], leg.output_schema.names) for leg in graph.legs])
         stopper = stack.enter_context(_stopper(stop))
         return _Run(engine=engine, frame=frame, options=options, stopper=stopper, log=log).go()
+
+
+def _selected(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    if list(columns) == frame.columns:
+        return frame
+    return frame.select([f"`{name.replace('`', '``')}`" for name in columns])
 
 
 @contextmanager
