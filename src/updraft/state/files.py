@@ -94,7 +94,7 @@ class LocalFiles:
         """Names in a directory; what a crash left half-written is not listed."""
         try:
             names = [entry.name for entry in (self._root / directory).iterdir()]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in names if not name.endswith(".tmp"))
 

@@ -42,7 +42,6 @@ class SegmentCache:
         self._limit_bytes = limit_bytes
         self._bytes = 0
         self._segments: OrderedDict[tuple[str, str], Segment] = OrderedDict()
-        self._written: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: tuple[str, str]) -> Segment | None:
@@ -66,23 +65,10 @@ class SegmentCache:
                 _, dropped = self._segments.popitem(last=False)
                 self._bytes -= dropped.ref.bytes
 
-    def note_written(self, key: tuple[str, str]) -> None:
-        """This process hashed these bytes while writing them: no need to read them back to verify."""
-        with self._lock:
-            self._written[key] = None
-            while len(self._written) > self._limit:
-                self._written.popitem(last=False)
-
-    def was_written(self, key: tuple[str, str]) -> bool:
-        """Whether this process wrote that file itself."""
-        with self._lock:
-            return key in self._written
-
     def clear(self) -> None:
         """Forget everything (tests, and after files were replaced by hand)."""
         with self._lock:
             self._segments.clear()
-            self._written.clear()
             self._bytes = 0
 
 
@@ -111,7 +97,7 @@ class LocalStore:
         key = (f"{self._root}/{ref.name}", ref.checksum)
         found = self._cache.get(key)
         if found is None:
-            found = self._load(ref, verify=not self._cache.was_written(key))
+            found = self._load(ref)
             self._cache.add(key, found)
         return found
 
@@ -127,13 +113,12 @@ class LocalStore:
                 f"cannot write segment '{name}' to {path}: {error.strerror or error}; "
                 "free some space or choose another directory, then start again to resume"
             ) from error
-        self._cache.note_written((f"{self._root}/{name}", checksum))
         return size, checksum
 
-    def _load(self, ref: SegmentRef, *, verify: bool) -> Segment:
+    def _load(self, ref: SegmentRef) -> Segment:
         path = self.path(ref.name)
         try:
-            return open_segment(path, ref, verify=verify)
+            return open_segment(path, ref)
         except FileNotFoundError:
             damaged = None
         except SegmentCorrupt as error:

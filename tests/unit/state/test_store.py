@@ -141,3 +141,18 @@ def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StateError, match=r"cannot write segment 'op/x' to .*free some space"):
         LocalStore(tmp_path / "file").write("op/x", pa.record_batch({"a": [1]}))
+
+
+def test_the_process_that_wrote_a_segment_verifies_it_too(tmp_path: Path) -> None:
+    cache = SegmentCache()
+    store = LocalStore(tmp_path, cache=cache)
+    table = KeyedTable(spec=SPEC, tasks=2, mine=(0, 1), levels=(), store=store)
+    table.put(pa.table({"k": range(100), "n": range(100)}))
+    sealed = table.seal("op/state-i0-b4-a0", 4)
+    assert sealed is not None
+    content = bytearray(file(tmp_path).read_bytes())
+    content[len(content) // 2] ^= 1
+    file(tmp_path).write_bytes(content)
+    cache.clear()
+    with pytest.raises(SegmentCorrupt, match="op/state-i0-b4-a0"):
+        store.open(sealed.added)
