@@ -115,7 +115,7 @@ def run(bench: Bench) -> Outcome:
             key_work(bench, "keys", rows=625_000, batches=3, warm=1),
         )
         reduced = (
-            text_work(bench, "few-text", rows=100_000, batches=2, warm=1),
+            text_work(bench, "few-text", rows=200_000, batches=2, warm=1),
             key_work(bench, "few-keys", rows=1_000, batches=2, warm=1),
         )
     else:
