@@ -91,7 +91,7 @@ def run(
         )
     if json_:
         # One figure per batch: those were printed with the batches.
-        write_json({"result": {key: value for key, value in plain(result).items() if key != "trigger_ms"}})
+        write_json({"result": plain(result)})
         return
     say(progress.closing())
     say(

@@ -15,7 +15,7 @@ from updraft.errors import StateError
 from updraft.operators import check_output
 from updraft.plan import Instance
 from updraft.runtime.pieces import END, Kind, Piece
-from updraft.runtime.program import HASH, Program, Route
+from updraft.runtime.program import Program, Route
 from updraft.runtime.reports import Failure, OperatorWork, Report
 from updraft.runtime.routing import one_batch, route_rows
 from updraft.runtime.stateful import Arrived, run_stateful
@@ -168,6 +168,3 @@ def _task_text(tasks: tuple[int, ...]) -> str:
     if len(tasks) > 1 and tasks[-1] - tasks[0] == len(tasks) - 1:
         return f"{tasks[0]}..{tasks[-1]}"
     return ",".join(map(str, tasks))
-
-
-__all__ = ["HASH", "InstanceRun"]

@@ -17,10 +17,10 @@ from updraft.operators import Aggregate
 from updraft.plan import Plan, lay_out
 from updraft.plan.stages import Stage, is_exchange
 from updraft.sinks import Wants, as_sink
+from updraft.state.spec import HASH
 from updraft.topology.graph import Edge, Graph, Node, SourceLeg, StatefulNode
 from updraft.topology.records import Grouping
 
-HASH = "__hash"
 LEG = "__leg"
 
 
@@ -53,7 +53,6 @@ class Program:
     sinks: Mapping[str, tuple[int, ...]]  # sink numbers by node
     discarded: frozenset[int]  # sinks whose rows are only counted
     framed: frozenset[int]  # sinks that take a DataFrame: their rows stay on the workers
-    sink_schemas: tuple[pa.Schema, ...]
     stages: tuple[Stage, ...]
     consumers: Mapping[int, str]  # by edge
 
@@ -108,7 +107,6 @@ def build_program(graph: Graph, plan: Plan, cores: Mapping[str | None, int]) -> 
         framed=frozenset(
             number for number, sink in enumerate(graph.sinks) if as_sink(sink.target).wants is Wants.FRAME
         ),
-        sink_schemas=tuple(sink.schema for sink in graph.sinks),
         stages=layout.stages,
         consumers={number: edge.consumer for number, edge in enumerate(graph.edges)},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from updraft.plan import Plan
@@ -38,9 +38,6 @@ class RunResult:
     seconds: float
     checkpoint: str
     spark_log: Path | None
-    trigger_ms: tuple[float, ...] = field(
-        default=(), repr=False
-    )  # whole duration of each batch as Spark saw it
 
 
 Progress = Callable[[BatchSummary], None]

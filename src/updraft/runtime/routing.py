@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from updraft.runtime.pieces import Kind
 from updraft.runtime.program import Route
-from updraft.state.keys import hash_keys, task_of, task_start
+from updraft.state.keys import hash_keys, task_of, task_starts
 from updraft.topology.records import Grouping
 
 Hashes = npt.NDArray[np.uint64]
@@ -62,7 +62,7 @@ def _to_tasks(route: Route, rows: pa.Table, sender: int) -> Routed:
         hashes = hash_keys([rows.column(key) for key in route.keys])
     else:
         turn = (np.arange(rows.num_rows) * tasks // rows.num_rows + sender) % tasks
-        hashes = np.array([task_start(task, tasks) for task in range(tasks)], np.uint64)[turn]
+        hashes = task_starts(tasks)[turn]
     yield from _partition(_hashed(rows, hashes, route.wire), _owners(route, hashes), Kind.ROWS)
 
 

@@ -14,10 +14,9 @@ import pyarrow as pa
 from updraft.errors import StateError
 from updraft.operators import Aggregate, Context, KeyedOperator, ObjectOperator, run_keyed, run_objects
 from updraft.plan import Instance
-from updraft.runtime.program import HASH
 from updraft.state import KeyedTable, LocalStore, Sealed
 from updraft.state.objects import OBJECT_TABLE, ObjectState
-from updraft.state.spec import Level, segment_name
+from updraft.state.spec import HASH, Level, segment_name
 from updraft.topology.graph import StatefulNode
 
 if TYPE_CHECKING:
