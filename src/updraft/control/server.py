@@ -12,6 +12,7 @@ import io
 import json
 import logging
 import re
+import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -210,6 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Take in some of what was not read: closing with it unread would throw away the answer on its way."""
         left = min(self._unread, _DRAIN_BYTES)
         with suppress(OSError):
+            if left > 0:
+                self.connection.shutdown(socket.SHUT_WR)
             while left > 0 and (taken := len(self.rfile.read1(min(left, 65536)))):
                 left -= taken
 

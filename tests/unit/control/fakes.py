@@ -151,7 +151,12 @@ class FakeControls:
 
     def _told(self, record: ChangeRecord) -> dict[str, Any]:
         arrived = min(3, self._looks[record.id])
-        progress = {"phase": "copying", "copies": 3, "copies_arrived": arrived, "bytes_copied": arrived * 1000}
+        progress = {
+            "phase": "copying",
+            "copies": 3,
+            "copies_arrived": arrived,
+            "bytes_copied": arrived * 1000,
+        }
         return {**record.to_json(), "progress": {**progress, "bytes_missing": 3000 - arrived * 1000}}
 
     def _current(self) -> ChangeRecord | None:

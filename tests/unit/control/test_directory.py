@@ -116,7 +116,10 @@ def test_a_place_of_another_user_is_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ControlError, match="cannot be registered"), registered(entry(), tmp_path / "file" / "x"):
+    with (
+        pytest.raises(ControlError, match="cannot be registered"),
+        registered(entry(), tmp_path / "file" / "x"),
+    ):
         pass
 
 
@@ -141,7 +144,7 @@ def test_a_run_is_chosen_by_name_or_by_name_and_pid() -> None:
 
 
 def test_no_run_fits() -> None:
-    with pytest.raises(NotRunning, match="no topology 'order' .*; running: orders@11, clicks@33"):
+    with pytest.raises(NotRunning, match=r"no topology 'order' .*; running: orders@11, clicks@33"):
         choose([ONE, OTHER], "order")
     with pytest.raises(NotRunning, match="none is running"):
         choose([], None)

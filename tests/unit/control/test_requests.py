@@ -24,9 +24,7 @@ def test_what_is_written_is_read_back(kind: str, request_: Request, text: str) -
 
 
 def test_what_may_be_left_out() -> None:
-    assert parse_request("drain", {"worker": "1"}) == Drain(
-        worker="1", strategy="all_at_once", release=True
-    )
+    assert parse_request("drain", {"worker": "1"}) == Drain(worker="1", strategy="all_at_once", release=True)
     moved = parse_request("move", {"operator": "a", "tasks": [8, 7, 8], "to_worker": "2"})
     assert moved == Move(operator="a", tasks=(7, 8), to_worker="2")
 
