@@ -39,8 +39,7 @@ def counts(spark: SparkSession, work: dict[str, Any]) -> DataFrame:
 
 def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, Any]:
     spark.conf.set("spark.sql.shuffle.partitions", work["native_partitions"])
-    log = TriggerLog()
-    spark.streams.addListener(log)
+    log = TriggerLog(spark)
     checkpoint = scratch / f"native-{file_name(work['name'])}"
     query = (
         counts(spark, work)
@@ -51,8 +50,7 @@ def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, 
         .start()
     )
     query.awaitTermination()
-    triggers = log.wait_for(work["batches"])
-    spark.streams.removeListener(log)
+    triggers = log.triggers
     return {
         "rows_per_s": steady_rows_per_s(
             triggers, warm=work["warm_batches"], rows_per_batch=work["rows_per_batch"]
@@ -89,17 +87,15 @@ def latency(request: dict[str, Any]) -> dict[str, Any]:
     spark = native_session()
     scratch = Path(request["scratch"])
     spark.conf.set("spark.sql.shuffle.partitions", request["instances"])
-    log = TriggerLog()
-    spark.streams.addListener(log)
+    log = TriggerLog(spark)
     try:
         lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", request["port"])
         keyed = lines.load().selectExpr(f"cast(value AS long) % {request['keys']} AS key")
         writer = keyed.groupBy("key").count().writeStream.outputMode("update").format("noop")
         query = writer.option("checkpointLocation", str(scratch / "native-latency")).start()
-        log.wait_for(request["warm_batches"], timeout_s=60)
+        log.wait_for(request["warm_batches"])
         time.sleep(request["measure_s"])
         query.stop()
-        time.sleep(1)  # the listener hears of the last batch a little later
         last = log.triggers[-1].batch_id
         target = scratch / "native.parquet"
         return {

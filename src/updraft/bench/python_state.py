@@ -53,8 +53,7 @@ def throughput(request: dict[str, Any]) -> dict[str, Any]:
 
 def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, Any]:
     spark.conf.set("spark.sql.shuffle.partitions", work["native_partitions"])
-    log = TriggerLog()
-    spark.streams.addListener(log)
+    log = TriggerLog(spark)
     checkpoint = scratch / f"python-{file_name(work['name'])}"
     source = spark.readStream.option("maxFilesPerTrigger", work["files_per_batch"])
     if work["kind"] == "text":
@@ -69,8 +68,7 @@ def _run(spark: SparkSession, work: dict[str, Any], scratch: Path) -> dict[str, 
     writer = counted.writeStream.outputMode("update").format("noop")
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
-    triggers = log.wait_for(work["batches"])
-    spark.streams.removeListener(log)
+    triggers = log.triggers
     state = spark.read.format("statestore").option("stateVarName", "count").load(str(checkpoint))
     target = scratch / f"python-{file_name(work['name'])}.parquet"
     dumped = state.select(sf.col(f"key.{key}").alias("key"), sf.col("value.count").alias("count"))

@@ -2,36 +2,34 @@
 
 Fairness rests on this file. Both sides get the same settings, including those that make Structured Streaming
 itself quicker on a local disk (checkpoint file manager without shell commands, no checksum files, unix domain
-sockets to Python). Both sides are measured by the same `StreamingQueryListener`:
-what Spark reports about a trigger (its start and its whole duration, with listing, logs and commit), never
-what Updraft says about itself.
+sockets to Python). Both sides are measured by what Spark reports about a trigger (its start and its whole
+duration, with listing, logs and commit), never by what Updraft says about itself.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+# Spark keeps its reports of that many triggers for `TriggerLog`; the default of 100 may be too few.
+REPORTS: Mapping[str, str] = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
 NATIVE_STATE: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 
-# RocksDB uploads snapshots through `FileSystem.getLocal`, which casts to LocalFileSystem: with the raw local
-# file system every snapshot fails (ClassCastException), at once in transformWithState, unnoticed elsewhere.
-# So native cannot have the raw one, and Updraft's side goes without it too.
-SAME_FILE_SYSTEM: Mapping[str, str] = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem"}
 # Updraft's worker daemon is part of Updraft, not a setting of Spark.
 _NOT_FOR_NATIVE = frozenset({"spark.python.daemon.module"})
 
@@ -40,7 +38,7 @@ def shared_settings() -> dict[str, str]:
     """Settings of both sides: those `updraft.runtime` starts Spark with."""
     from updraft.runtime.session import settings
 
-    return settings()
+    return {**settings(), **REPORTS}
 
 
 def native_session(master: str = "local[2]") -> SparkSession:
@@ -49,7 +47,7 @@ def native_session(master: str = "local[2]") -> SparkSession:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("updraft-bench-native")
-    for name, value in {**shared_settings(), **SAME_FILE_SYSTEM, **NATIVE_STATE}.items():
+    for name, value in {**shared_settings(), **NATIVE_STATE}.items():
         if name not in _NOT_FOR_NATIVE:
             builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -73,47 +71,61 @@ class Trigger:
         return self.started_s + self.duration_ms / 1000
 
 
-class TriggerLog(StreamingQueryListener):
-    """Collects the triggers that ran a batch; add it as a listener before the query starts."""
+class TriggerLog:
+    """The triggers of the next query that starts on a session, as Spark itself recorded them.
 
-    def __init__(self, on_trigger: Callable[[Trigger, Any], None] | None = None) -> None:
-        self._seen: dict[int, Trigger] = {}
-        self._on_trigger = on_trigger
+    Not a Python listener: py4j needs hundreds of calls to hand one progress report over, a tenth of a second of
+    processor time per batch that the batch itself would have had.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._query: Any = None
+        self._found = threading.Event()
+        threading.Thread(target=self._find, daemon=True).start()
+
+    def _find(self) -> None:
+        while self._query is None:
+            active = self._spark.streams.active
+            if active:
+                self._query = active[0]._jsq
+                self._found.set()
+            else:
+                time.sleep(0.02)
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
-        return tuple(self._seen[batch_id] for batch_id in sorted(self._seen))
+        """Those that ran a batch, in order."""
+        self._found.wait(60)
+        seen: dict[int, Trigger] = {}
+        for report in self._query.recentProgress():
+            progress = json.loads(report.json())
+            if "addBatch" not in progress["durationMs"]:
+                continue
+            source = progress["sources"][0]
+            trigger = Trigger(
+                batch_id=progress["batchId"],
+                rows=progress["numInputRows"],
+                started_s=datetime.fromisoformat(progress["timestamp"]).timestamp(),
+                duration_ms=progress["batchDuration"],
+                offsets=(_offset(source["startOffset"]), _offset(source["endOffset"])),
+            )
+            seen.setdefault(trigger.batch_id, trigger)
+        return tuple(seen[batch_id] for batch_id in sorted(seen))
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        pass
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        pass
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        progress = event.progress
-        if "addBatch" not in progress.durationMs:
-            return
-        trigger = Trigger(
-            batch_id=progress.batchId,
-            rows=progress.numInputRows,
-            started_s=datetime.fromisoformat(progress.timestamp).timestamp(),
-            duration_ms=progress.batchDuration,
-            offsets=(progress.sources[0].startOffset, progress.sources[0].endOffset),
-        )
-        self._seen.setdefault(trigger.batch_id, trigger)
-        if self._on_trigger is not None:
-            self._on_trigger(trigger, progress)
-
-    def wait_for(self, batches: int, timeout_s: float = 10) -> tuple[Trigger, ...]:
-        """Listener events arrive a little after the query ended; wait for the last one."""
+    def wait_for(self, batch_id: int, timeout_s: float = 60) -> None:
+        """Wait until that batch is done."""
         deadline = time.monotonic() + timeout_s
-        while len(self._seen) < batches and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return self.triggers
+        self._found.wait(timeout_s)
+        while time.monotonic() < deadline:
+            last = self._query.lastProgress()
+            if last is not None and last.batchId() >= batch_id:
+                return
+            time.sleep(0.1)
+
+
+def _offset(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def steady_rows_per_s(triggers: Sequence[Trigger], *, warm: int, rows_per_batch: int) -> float:

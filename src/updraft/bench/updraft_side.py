@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import updraft as ud
 from updraft.apps.wordcount import LINES, WORDS, split_words
-from updraft.bench.spark import SAME_FILE_SYSTEM, TriggerLog, file_name, socket_batches, steady_rows_per_s
+from updraft.bench.spark import REPORTS, TriggerLog, file_name, socket_batches, steady_rows_per_s
 from updraft.runtime.session import start_session
 from updraft.state import inspect
 
@@ -26,8 +26,8 @@ TASKS = 32
 
 
 def session() -> SparkSession:
-    """Updraft's own session on two cores, with the file system of the native sides."""
-    spark, _ = start_session("updraft-bench", master="local[2]", conf=SAME_FILE_SYSTEM)
+    """Updraft's own session on two cores."""
+    spark, _ = start_session("updraft-bench", master="local[2]", conf=REPORTS)
     return spark
 
 
@@ -51,22 +51,17 @@ def state_size(request: dict[str, Any]) -> dict[str, Any]:
 def latency(request: dict[str, Any]) -> dict[str, Any]:
     """Which rows of the paced socket load each batch held, and when it ended."""
     spark = session()
-    log, stop = TriggerLog(), threading.Event()
-    spark.streams.addListener(log)
+    log, stop = TriggerLog(spark), threading.Event()
     checkpoint = Path(request["scratch"]) / "updraft-latency"
 
     def end_when_measured() -> None:
-        log.wait_for(request["warm_batches"], timeout_s=60)
+        log.wait_for(request["warm_batches"])
         time.sleep(request["measure_s"])
         stop.set()
 
     threading.Thread(target=end_when_measured, daemon=True).start()
     try:
-        done = ud.run(_socket_count(request), spark=spark, checkpoint=checkpoint, stop=stop)
-        # The listener hears of batches a little later, and must have heard of the one whose state is compared.
-        deadline = time.monotonic() + 20
-        while log.triggers[-1].batch_id < done.last_batch and time.monotonic() < deadline:
-            time.sleep(0.1)
+        ud.run(_socket_count(request), spark=spark, checkpoint=checkpoint, stop=stop)
         target = Path(request["scratch"]) / "updraft.parquet"
         return {
             **socket_batches(log.triggers),
@@ -113,13 +108,11 @@ def _socket_count(request: dict[str, Any]) -> ud.Topology:
 
 
 def _measure(spark: SparkSession, request: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
-    log = TriggerLog()
-    spark.streams.addListener(log)
+    log = TriggerLog(spark)
     scratch = Path(request["scratch"])
     checkpoint = scratch / f"updraft-{file_name(work['name'])}"
     ud.run(counts(work, request["instances"]), spark=spark, checkpoint=checkpoint, until_idle=True)
-    triggers = log.wait_for(work["batches"])
-    spark.streams.removeListener(log)
+    triggers = log.triggers
     (table,) = inspect.summary(checkpoint).tables
     return {
         "rows_per_s": steady_rows_per_s(

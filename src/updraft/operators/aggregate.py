@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from updraft.errors import UpdraftError
-from updraft.operators.arrays import one_array, take_rows
+from updraft.operators.arrays import one_array
 from updraft.operators.base import KeyedOperator
 from updraft.operators.context import Context, Hashes
 from updraft.operators.duration import Duration, duration_ms
@@ -45,10 +45,14 @@ class Combiner(Protocol):
         """Schema of combined rows: the key columns, then partials."""
         ...
 
+    def is_worth_combining(self, rows: pa.Table, keys: tuple[str, ...]) -> bool:
+        """Whether combining would shrink such rows; if not, they are better sent raw."""
+        ...
+
     def combine(
         self, rows: pa.Table, keys: tuple[str, ...], hashes: Hashes | None = None
-    ) -> tuple[pa.Table, Hashes] | None:
-        """Combined rows and their hashes, ascending; None when it would not shrink: send the rows raw."""
+    ) -> tuple[pa.Table, Hashes]:
+        """Combined rows and their hashes, ascending."""
         ...
 
     def process_mixed(
@@ -89,17 +93,12 @@ class Aggregate(KeyedOperator):
         wanted = {*keys, *(agg.column for agg in self.aggs.values())}
         return tuple(name for name in input.names if name in wanted)
 
+    def is_worth_combining(self, rows: pa.Table, keys: tuple[str, ...]) -> bool:
+        return is_worth_combining(rows.select(keys))
+
     def combine(
         self, rows: pa.Table, keys: tuple[str, ...], hashes: Hashes | None = None
-    ) -> tuple[pa.Table, Hashes] | None:
-        if not is_worth_combining(rows.select(keys)):
-            return None
-        return self.combine_all(rows, keys, hashes)
-
-    def combine_all(
-        self, rows: pa.Table, keys: tuple[str, ...], hashes: Hashes | None = None
     ) -> tuple[pa.Table, Hashes]:
-        """`combine` without the judgement whether it is worth it."""
         layout = lay_out(self.aggs, rows.schema, keys)
         groups = group_rows(rows.select(keys), hashes)
         return _reduced(layout, rows, groups), groups.hashes
@@ -154,7 +153,7 @@ def _touched(
 
 def _reduced(layout: Layout, rows: pa.Table, groups: Groups) -> pa.Table:
     """Input rows -> one row of partials per group."""
-    keys = take_rows(rows.select(layout.keys.names), groups.first)
+    keys = groups.keys(rows.select(layout.keys.names))
     columns: list[pa.Array] = []
     for partial in layout.partials:
         with _naming_overflow(partial, keys):
@@ -165,7 +164,7 @@ def _reduced(layout: Layout, rows: pa.Table, groups: Groups) -> pa.Table:
 def _merged(layout: Layout, combined: pa.Table, hashes: Hashes | None) -> tuple[pa.Table, Hashes]:
     """Rows of partials of several senders -> one per key."""
     groups = group_rows(combined.select(layout.keys.names), hashes)
-    keys = take_rows(combined.select(layout.keys.names), groups.first)
+    keys = groups.keys(combined.select(layout.keys.names))
     columns: list[pa.Array] = []
     for partial in layout.partials:
         with _naming_overflow(partial, keys):

@@ -31,6 +31,7 @@ from updraft.operators.arrays import (
     one_array,
     storage_type,
     take,
+    take_rows,
     validity,
     without_view,
     words128,
@@ -45,17 +46,18 @@ Index = npt.NDArray[np.intp]
 class Groups:
     """A partition of rows 0..n-1 into groups, numbered in ascending order of their hash.
 
-    Made from `sorted_rows` + `starts`, or from `row_codes`; the other form is computed when asked for.
+    Made from `sorted_rows` + `sorted_starts`, or from a dictionary encoding: the code of each row, the codes by group,
+    and the distinct values by group. Everything else is computed when asked for.
     """
 
     rows: int
     hashes: Hashes
     """One per group, ascending; groups whose hashes collide stand next to each other."""
-    first: Index
-    """The first row of each group."""
     sorted_rows: Index | None = None
     sorted_starts: Index | None = None
-    row_codes: Index | None = None
+    encoded: npt.NDArray[np.int32] | None = None
+    code_of_group: Index | None = None
+    distinct: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -65,7 +67,24 @@ class Groups:
         """Rows per group."""
         if self.sorted_starts is not None:
             return np.diff(self.sorted_starts, append=self.rows).astype(np.int64, copy=False)
-        return np.bincount(self.codes, minlength=len(self)).astype(np.int64, copy=False)
+        counts = np.bincount(self.encoded, minlength=len(self))
+        return counts[self.code_of_group].astype(np.int64, copy=False)
+
+    @cached_property
+    def first(self) -> Index:
+        """The first row of each group."""
+        if self.sorted_rows is not None:
+            return self.sorted_rows[self.starts]
+        first = np.empty(len(self), np.intp)
+        # Written backwards: the last write to a group is its first row.
+        first[self.codes[::-1]] = np.arange(self.rows - 1, -1, -1)
+        return first
+
+    def keys(self, columns: pa.Table) -> pa.Table:
+        """The key of each group; `columns` are those that were grouped by."""
+        if self.distinct is not None and self.distinct.type == columns.schema.field(0).type:
+            return pa.Table.from_arrays([self.distinct], schema=columns.schema)
+        return take_rows(columns, self.first)
 
     @cached_property
     def starts(self) -> Index:
@@ -84,8 +103,10 @@ class Groups:
     @cached_property
     def codes(self) -> Index:
         """The group of each row."""
-        if self.row_codes is not None:
-            return self.row_codes
+        if self.encoded is not None:
+            rank = np.empty(len(self), np.intp)
+            rank[self.code_of_group] = np.arange(len(self))
+            return rank[self.encoded]
         codes = np.empty(self.rows, np.intp)
         codes[self.order] = np.repeat(np.arange(len(self)), self.counts)
         return codes
@@ -104,7 +125,7 @@ def group_rows(keys: pa.Table, hashes: Hashes | None = None) -> Groups:
     """
     if keys.num_rows == 0:
         none = np.zeros(0, np.intp)
-        return Groups(rows=0, hashes=np.zeros(0, np.uint64), first=none, sorted_rows=none, sorted_starts=none)
+        return Groups(rows=0, hashes=np.zeros(0, np.uint64), sorted_rows=none, sorted_starts=none)
     columns = [one_array(column) for column in keys.columns]
     if hashes is None and len(columns) == 1 and _is_encodable(columns[0].type):
         return _group_encoded(columns[0])
@@ -120,14 +141,13 @@ def _group_encoded(column: pa.Array) -> Groups:
     encoded = _encode(column)
     hashes = hash_keys([encoded.dictionary])
     by_hash = np.argsort(hashes, kind="stable")
-    rank = np.empty(len(by_hash), np.intp)
-    rank[by_hash] = np.arange(len(by_hash))
-    indices = numbers(encoded.indices)
-    codes = rank[indices]
-    first = np.empty(len(by_hash), np.intp)
-    # Written backwards: the last write to a group is its first row.
-    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
-    return Groups(rows=len(column), hashes=hashes[by_hash], first=first, row_codes=codes)
+    return Groups(
+        rows=len(column),
+        hashes=hashes[by_hash],
+        encoded=numbers(encoded.indices),
+        code_of_group=by_hash,
+        distinct=take(encoded.dictionary, by_hash),
+    )
 
 
 def _group_sorted(columns: Sequence[pa.Array], hashes: Hashes) -> Groups:
@@ -144,7 +164,6 @@ def _group_sorted(columns: Sequence[pa.Array], hashes: Hashes) -> Groups:
     return Groups(
         rows=rows,
         hashes=ascending[starts],
-        first=order[starts],
         sorted_rows=order,
         sorted_starts=starts,
     )
@@ -162,10 +181,7 @@ def _group_exact(columns: Sequence[pa.Array], hashes: Hashes) -> Groups:
     order = np.lexsort((appearance, hashes))
     changed = np.flatnonzero(np.diff(appearance[order])) + 1
     starts = np.concatenate((np.zeros(min(1, len(order)), np.intp), changed))
-    first = order[starts]
-    return Groups(
-        rows=len(hashes), hashes=hashes[first], first=first, sorted_rows=order, sorted_starts=starts
-    )
+    return Groups(rows=len(hashes), hashes=hashes[order[starts]], sorted_rows=order, sorted_starts=starts)
 
 
 def _hash_order(hashes: Hashes) -> tuple[Index, Hashes]:

@@ -143,13 +143,13 @@ def _fold(ufunc: np.ufunc, values: Vector, *, groups: Groups) -> Vector:
 
 
 def _count_true(valid: Bools, groups: Groups) -> npt.NDArray[np.int64]:
-    if groups.row_codes is not None:
+    if groups.encoded is not None:
         return np.bincount(groups.codes[valid], minlength=len(groups)).astype(np.int64, copy=False)
     return _fold(np.add, valid.astype(np.int64), groups=groups)
 
 
 def _float_sums(values: npt.NDArray[np.float64], groups: Groups) -> npt.NDArray[np.float64]:
-    if groups.row_codes is not None:
+    if groups.encoded is not None:
         return np.asarray(np.bincount(groups.codes, weights=values, minlength=len(groups)), np.float64)
     return np.asarray(_fold(np.add, values, groups=groups), dtype=np.float64)
 
@@ -158,7 +158,7 @@ def _int_sums(values: Vector, groups: Groups) -> npt.NDArray[np.int64]:
     if len(values) == 0:
         return np.zeros(len(groups), np.int64)
     bound = max(abs(int(values.min())), abs(int(values.max()))) * int(groups.counts.max())
-    if bound < _EXACT_IN_DOUBLE and groups.row_codes is not None:
+    if bound < _EXACT_IN_DOUBLE and groups.encoded is not None:
         return _float_sums(values.astype(np.float64), groups).astype(np.int64)
     if bound < _INT64_END:
         return _fold(np.add, values.astype(np.int64, copy=False), groups=groups)

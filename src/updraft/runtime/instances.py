@@ -14,10 +14,11 @@ import pyarrow.ipc as ipc
 from updraft.errors import StateError
 from updraft.operators import check_output
 from updraft.plan import Instance
+from updraft.runtime.outbox import Outbox
 from updraft.runtime.pieces import END, Kind, Piece
 from updraft.runtime.program import Program, Route
 from updraft.runtime.reports import Failure, OperatorWork, Report
-from updraft.runtime.routing import one_batch, route_rows
+from updraft.runtime.routing import one_batch
 from updraft.runtime.stateful import Arrived, run_stateful
 from updraft.topology.graph import MapNode, StatefulNode
 
@@ -32,13 +33,14 @@ class _Failed(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class InstanceRun:
-    """Work of one partition; `pieces` is what it sends on."""
+    """Work of one partition; `finish` gives what it sends on."""
 
     program: Program
     batch: Batch
     storage: Storage
     report: Report
     sender: int
+    outbox: Outbox
     pieces: list[Piece] = field(default_factory=list)
 
     def source_rows(self, legs: Mapping[str, pa.Table]) -> None:
@@ -50,7 +52,7 @@ class InstanceRun:
                 work.rows_out += rows.num_rows
                 self._pass_on(leg, rows)
         except _Failed:
-            self.pieces.clear()
+            self._give_up()
 
     def exchanged_rows(self, instance: Instance, pieces: Sequence[Piece]) -> None:
         """Level 1 and up: rows from the senders, in the order of their numbers."""
@@ -64,7 +66,7 @@ class InstanceRun:
                 case StatefulNode():
                     self._stateful(node, instance, arrived)
         except _Failed:
-            self.pieces.clear()
+            self._give_up()
 
     def _map(self, node: MapNode, rows: pa.Table) -> None:
         work = self.report.work.setdefault(node.name, OperatorWork())
@@ -98,30 +100,20 @@ class InstanceRun:
         for sink in self.program.sinks[name] if rows.num_rows else ():
             self.report.rows_to_sinks[sink] = self.report.rows_to_sinks.get(sink, 0) + rows.num_rows
             if sink not in self.program.discarded:
-                self._add(Kind.OUTPUT, END, 0, sink, one_batch(rows))
+                payload = one_batch(rows).serialize()
+                self.pieces.append(
+                    Piece(kind=Kind.OUTPUT, level=END, slot=0, edge=sink, sender=self.sender, payload=payload)
+                )
         for route in self.program.routes[name]:
-            sent = self.report.bytes_to.setdefault(route.consumer, {})
-            for instance, kind, batch in route_rows(route, rows, self.sender):
-                slot = route.slots[instance]
-                size = self._add(kind, route.level, slot, route.edge, batch, instance)
-                sent[instance] = sent.get(instance, 0) + size
+            self.outbox.send(route, rows)
 
-    def _add(
-        self, kind: Kind, level: int, slot: int, edge: int, batch: pa.RecordBatch, instance: int = 0
-    ) -> int:
-        payload = batch.serialize()
-        self.pieces.append(
-            Piece(
-                kind=kind,
-                level=level,
-                slot=slot,
-                edge=edge,
-                sender=self.sender,
-                instance=instance,
-                payload=payload,
-            )
-        )
-        return len(payload)
+    def finish(self) -> list[Piece]:
+        """All that this partition sends on."""
+        return [*self.pieces, *self.outbox.close(self.report)]
+
+    def _give_up(self) -> None:
+        self.pieces.clear()
+        self.outbox.discard()
 
 
 class _Watch:

@@ -20,7 +20,7 @@ from updraft.runtime.rdds import Primitives, arrow_messages
 from updraft.runtime.reports import Report
 from updraft.runtime.stage import Batch, StageCall
 from updraft.runtime.storage import Storage
-from updraft.runtime.whole import WholeCall, is_better_whole
+from updraft.runtime.whole import WholeCall, is_better_whole, limit_bytes, received_bytes
 from updraft.topology.graph import Graph
 
 
@@ -66,6 +66,7 @@ class BatchJob:
         self._placed: dict[tuple[int, int], Any] = {}
         self._sized = False
         self._try_whole = False
+        self._last_bytes = 0
         self._cores = max(1, context.defaultParallelism)
 
     def run(self, frame: DataFrame, batch: Batch) -> JobResult:
@@ -84,12 +85,14 @@ class BatchJob:
         self._try_whole = not self._locations and is_better_whole(
             result.reports, senders=senders, slots=slots, cores=self._cores
         )
+        self._last_bytes = received_bytes(result.reports)
         return result
 
     def _run_whole(self, rdd: Any, batch: Batch) -> JobResult | None:
         """All levels in one task; None if the batch is too large for that."""
         calls = tuple(self._call(batch, level, zipped=False) for level in range(len(self.program.stages)))
-        result = self._finish(self._spark.python_stage(rdd.coalesce(1), WholeCall(calls)))
+        call = WholeCall(calls, limit_bytes(self._last_bytes))
+        result = self._finish(self._spark.python_stage(rdd.coalesce(1), call))
         return None if result.too_large else result
 
     def _run_staged(self, rdd: Any, senders: int, batch: Batch) -> JobResult:

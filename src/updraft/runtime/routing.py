@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +13,22 @@ from updraft.runtime.program import Route
 from updraft.state.keys import hash_keys, task_of, task_starts
 from updraft.topology.records import Grouping
 
+_TELLING_ROWS = 4_096  # fewer say little about those to come
 Hashes = npt.NDArray[np.uint64]
 Routed = Iterator[tuple[int, Kind, pa.RecordBatch]]
 
 
-def route_rows(route: Route, rows: pa.Table, sender: int) -> Routed:
-    """(instance index, kind, batch) for every instance that gets rows; `sender` only spreads shuffled rows fairly."""
+def route_rows(
+    route: Route, rows: pa.Table, sender: int, shrinks: MutableMapping[int, bool] | None = None
+) -> Routed:
+    """(instance index, kind, batch) for every instance that gets rows; `sender` only spreads shuffled rows fairly.
+
+    `shrinks` remembers by edge whether combining was worth it, for a sender whose rows come in several calls.
+    """
     if rows.num_rows == 0:
         return
     if len(route.task_instances):
-        yield from _to_tasks(route, rows, sender)
+        yield from _to_tasks(route, rows, sender, {} if shrinks is None else shrinks)
         return
     batch = one_batch(rows.select(route.wire.names))
     match route.grouping:
@@ -47,12 +53,16 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def _to_tasks(route: Route, rows: pa.Table, sender: int) -> Routed:
+def _to_tasks(route: Route, rows: pa.Table, sender: int, shrinks: MutableMapping[int, bool]) -> Routed:
     """Rows for a stateful operator carry the hash that names their task."""
     if route.combiner is not None and route.combined is not None:
-        combined = route.combiner.combine(rows, route.keys)
-        if combined is not None:
-            table, hashes = combined
+        shrinking = shrinks.get(route.edge)
+        if shrinking is None:
+            shrinking = route.combiner.is_worth_combining(rows, route.keys)
+            if rows.num_rows >= _TELLING_ROWS:
+                shrinks[route.edge] = shrinking
+        if shrinking:
+            table, hashes = route.combiner.combine(rows, route.keys)
             yield from _partition(
                 _hashed(table, hashes, route.combined), _owners(route, hashes), Kind.COMBINED
             )

@@ -21,6 +21,7 @@ import pyarrow.ipc as ipc
 
 from updraft.plan import Instance
 from updraft.runtime.instances import InstanceRun
+from updraft.runtime.outbox import Outbox
 from updraft.runtime.pieces import END, Kind, Piece, pack, unpack
 from updraft.runtime.program import LEG, Program
 from updraft.runtime.reports import Report
@@ -117,11 +118,17 @@ class StageCall:
         )
         sender = instance.index if instance else split
         run = InstanceRun(
-            program=program, batch=self.batch, storage=self.storage, report=report, sender=sender
+            program=program,
+            batch=self.batch,
+            storage=self.storage,
+            report=report,
+            sender=sender,
+            outbox=Outbox(sender=sender, beside=self.level == 0),
         )
         yield run
-        report.wall_s, report.cpu_s = time.perf_counter() - started, time.thread_time() - cpu
-        out += run.pieces
+        out += run.finish()
+        report.wall_s = time.perf_counter() - started
+        report.cpu_s += time.thread_time() - cpu
         out.append(
             Piece(kind=Kind.REPORT, level=END, slot=0, edge=0, sender=sender, payload=report.to_json())
         )
@@ -152,14 +159,14 @@ class StageCall:
 
 
 def _growing(messages: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Messages in groups of doubling size: work begins while the JVM still reads, yet groups stay few."""
+    """Messages in groups of slowly growing size: work begins while the JVM still reads, yet groups stay few."""
     group: list[bytes] = []
-    wanted = 1
+    wanted = 2
     for message in messages:
         group.append(message)
-        if len(group) == wanted:
+        if len(group) == wanted // 2:
             yield group
-            group, wanted = [], 2 * wanted
+            group, wanted = [], wanted + 1
     if group:
         yield group
 

@@ -16,7 +16,8 @@ from updraft.runtime.pieces import END, Kind, Piece, pack
 from updraft.runtime.reports import Report
 from updraft.runtime.stage import StageCall
 
-LIMIT_BYTES = 8 << 20  # a batch larger than this is given back unprocessed
+LEAST_LIMIT_BYTES = 8 << 20
+MOST_LIMIT_BYTES = 256 << 20  # one task holds all of it
 STAGE_S = 0.04  # what a further Spark stage costs, whatever it does
 
 
@@ -27,13 +28,22 @@ def is_better_whole(reports: Iterable[Report], *, senders: int, slots: Sequence[
     level after the first costs a stage.
     """
     reports = list(reports)
-    received = sum(report.bytes_in for report in reports if report.level == 0)
     whole_s = sum(report.wall_s for report in reports)
     staged_s = STAGE_S * len(slots)
     for level, parts in enumerate([senders, *slots]):
         work_s = sum(report.wall_s for report in reports if report.level == level)
         staged_s += work_s / max(1, min(parts, cores))
-    return received <= LIMIT_BYTES // 2 and whole_s <= staged_s
+    return 2 * received_bytes(reports) <= MOST_LIMIT_BYTES and whole_s <= staged_s
+
+
+def received_bytes(reports: Iterable[Report]) -> int:
+    """What came from the sources."""
+    return sum(report.bytes_in for report in reports if report.level == 0)
+
+
+def limit_bytes(last_bytes: int) -> int:
+    """A batch of more than this is given back: twice the last one, which the choice was made for, or any small one."""
+    return min(MOST_LIMIT_BYTES, max(LEAST_LIMIT_BYTES, 2 * last_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +51,11 @@ class WholeCall:
     """Spark's function of the only task: the calls of all levels, in order."""
 
     calls: tuple[StageCall, ...]
+    limit_bytes: int = LEAST_LIMIT_BYTES
 
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
         try:
-            out = self.calls[0](split, _limited(elements))
+            out = self.calls[0](split, _limited(elements, self.limit_bytes))
         except _TooLarge:
             return _given_back(self.calls[-1].last_slots)
         for call in self.calls[1:]:
@@ -63,11 +74,11 @@ class _TooLarge(Exception):
     """More bytes than one task should take; raised before any state was touched."""
 
 
-def _limited(messages: Iterable[bytes]) -> Iterator[bytes]:
+def _limited(messages: Iterable[bytes], limit: int) -> Iterator[bytes]:
     size = 0
     for message in messages:
         size += len(message)
-        if size > LIMIT_BYTES:
+        if size > limit:
             raise _TooLarge
         yield message
 

@@ -81,7 +81,7 @@ def run_batch(
 ) -> pa.Table:
     """One batch of an instance: what each sender has, raw or combined."""
     raw = [rows for rows, combining in senders if not combining]
-    combined = [operator.combine_all(rows, keys) for rows, combining in senders if combining]
+    combined = [operator.combine(rows, keys) for rows, combining in senders if combining]
     ctx = context(operator, senders[0][0], keys, {"state": state})
     raw_rows = pa.concat_tables(raw) if raw else None
     return operator.process_mixed(
@@ -280,16 +280,15 @@ def test_combine_only_where_it_shrinks() -> None:
     seemingly_many = pa.table({"k": random.integers(0, 40_000, 100_000), "x": x})
     clustered = pa.table({"k": np.repeat(np.arange(20_000), 5), "x": x})
     for rows, distinct in ((few, 100), (seemingly_many, 36_000), (clustered, 20_000)):
-        combined = operator.combine(rows, ("k",))
-        assert combined is not None
-        table, hashes = combined
+        assert operator.is_worth_combining(rows, ("k",))
+        table, hashes = operator.combine(rows, ("k",))
         assert table.num_rows == pytest.approx(distinct, rel=0.1)
         assert table.schema.equals(operator.combined_schema(rows.schema, ("k",)))
         assert np.array_equal(hashes, hash_keys([table["k"]]))
         assert np.all(hashes[1:] > hashes[:-1])
         assert sum(table["count()"].to_pylist()) == 100_000
-    assert operator.combine(many, ("k",)) is None
-    assert operator.combine(few.slice(0, 10), ("k",)) is None
+    assert not operator.is_worth_combining(many, ("k",))
+    assert not operator.is_worth_combining(few.slice(0, 10), ("k",))
 
 
 def test_schemas_and_needed_columns() -> None:
@@ -368,7 +367,7 @@ def test_the_number_of_threads_changes_nothing() -> None:
         results = []
         for threads in (1, 4):
             pa.set_cpu_count(threads)
-            results.append(operator.combine_all(rows, ("k",))[0])
+            results.append(operator.combine(rows, ("k",))[0])
     finally:
         pa.set_cpu_count(before)
     assert results[0].equals(results[1])

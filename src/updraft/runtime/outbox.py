@@ -1,0 +1,91 @@
+"""What a partition sends to other instances, in order; made beside the work on the next rows where that helps.
+
+A source partition gets its rows in several groups while the JVM still reads. Hashing, combining and serialising a group
+happen in numpy and Arrow, which release the interpreter lock, so a second thread does them while the first one unpacks and
+maps the next group. The user's own functions stay in the one thread Spark gave them.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from updraft.runtime.pieces import Piece
+from updraft.runtime.program import Route
+from updraft.runtime.reports import Report
+from updraft.runtime.routing import route_rows
+
+_threads: list[ThreadPoolExecutor] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    consumer: str
+    pieces: tuple[Piece, ...]
+    cpu_s: float  # of the other thread
+
+
+@dataclass(slots=True, kw_only=True)
+class Outbox:
+    """Pieces for instances of later levels, from one sender."""
+
+    sender: int
+    beside: bool  # on a thread of its own
+    _shrinks: dict[int, bool] = field(default_factory=dict)
+    _sent: list[_Sent | Future[_Sent]] = field(default_factory=list)
+
+    def send(self, route: Route, rows: pa.Table) -> None:
+        """Divide rows among the instances of a consumer."""
+        if self.beside:
+            self._sent.append(_thread().submit(self._timed, route, rows))
+        else:
+            self._sent.append(self._route(route, rows, 0.0))
+
+    def close(self, report: Report) -> list[Piece]:
+        """All pieces in the order they were sent; their bytes go into the report."""
+        pieces: list[Piece] = []
+        for sent in (one if isinstance(one, _Sent) else one.result() for one in self._sent):
+            report.cpu_s += sent.cpu_s
+            sizes = report.bytes_to.setdefault(sent.consumer, {})
+            for piece in sent.pieces:
+                sizes[piece.instance] = sizes.get(piece.instance, 0) + len(piece.payload)
+            pieces += sent.pieces
+        self._sent.clear()
+        return pieces
+
+    def discard(self) -> None:
+        """The partition failed: nothing of it is sent."""
+        for one in self._sent:
+            if isinstance(one, Future):
+                one.cancel()
+        self._sent.clear()
+
+    def _timed(self, route: Route, rows: pa.Table) -> _Sent:
+        started = time.thread_time()
+        sent = self._route(route, rows, 0.0)
+        return _Sent(consumer=sent.consumer, pieces=sent.pieces, cpu_s=time.thread_time() - started)
+
+    def _route(self, route: Route, rows: pa.Table, cpu_s: float) -> _Sent:
+        pieces = tuple(
+            Piece(
+                kind=kind,
+                level=route.level,
+                slot=route.slots[instance],
+                edge=route.edge,
+                sender=self.sender,
+                instance=instance,
+                payload=batch.serialize(),
+            )
+            for instance, kind, batch in route_rows(route, rows, self.sender, self._shrinks)
+        )
+        return _Sent(consumer=route.consumer, pieces=pieces, cpu_s=cpu_s)
+
+
+def _thread() -> ThreadPoolExecutor:
+    """One per process, made at first use: a thread does not survive the fork from Spark's daemon."""
+    if not _threads:
+        _threads.append(ThreadPoolExecutor(1, thread_name_prefix="updraft-outbox"))
+    return _threads[0]
