@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

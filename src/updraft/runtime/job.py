@@ -18,7 +18,7 @@ from updraft.runtime.pieces import Kind, Piece, unpack
 from updraft.runtime.program import Program, build_program
 from updraft.runtime.rdds import Primitives, arrow_messages
 from updraft.runtime.reports import Report
-from updraft.runtime.stage import Batch, StageCall
+from updraft.runtime.stage import Batch, StageCall, WarmCall
 from updraft.runtime.storage import Storage
 from updraft.runtime.whole import WholeCall, is_better_whole, limit_bytes, received_bytes
 from updraft.topology.graph import Graph
@@ -118,6 +118,12 @@ class BatchJob:
             return _result(self._spark.collect(rdd), None)
         exchange = self._spark.shuffle(rdd, self._last_partitioner)
         return _result(self._spark.collect_partition(exchange, 0), exchange)
+
+    def warm(self) -> None:
+        """Send the program to the workers ahead of the first batch."""
+        locations = sorted(self._locations.values()) or [None]
+        call = WarmCall(self._program_id, self._broadcast)
+        self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))
 
     def close(self) -> None:
         """Free what workers hold of this plan."""

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import cloudpickle
@@ -53,6 +53,7 @@ class Batch:
     published: int  # the last batch whose segments are all in the checkpoint
     retired: tuple[str, ...]  # segments no kept commit needs any more
     levels: InstanceLevels
+    drops: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by worker, files of tasks it gave away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +95,7 @@ class StageCall:
         return self._emit(program, split, out)
 
     def _load(self) -> Program:
-        found = _programs.get(self.program_id)
-        if found is None:
-            _programs.clear()  # a superseded plan's program is not needed again
-            found = _programs[self.program_id] = cloudpickle.loads(self.program.value)
-        return found
+        return load_program(self.program_id, self.program)
 
     @contextmanager
     def _running(
@@ -156,6 +153,30 @@ class StageCall:
         for slot, mine in enumerate(by_slot):
             yield _LONG.pack(slot)
             yield pack(mine)
+
+
+def load_program(program_id: str, program: Shipped) -> Program:
+    """The program, unpickled once per process; the one of a plan in preparation may be there beside the one in use."""
+    found = _programs.get(program_id)
+    if found is None:
+        while len(_programs) > 2:
+            _programs.pop(next(iter(_programs)))
+        found = _programs[program_id] = cloudpickle.loads(program.value)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class WarmCall:
+    """Spark's function that only makes a worker's process know a program before the first batch needs it."""
+
+    program_id: str
+    program: Shipped
+
+    def __call__(self, _split: int, elements: Iterable[Any]) -> Iterator[bytes]:
+        for _ in elements:
+            pass
+        load_program(self.program_id, self.program)
+        yield b"ready"
 
 
 def _growing(messages: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -51,6 +51,7 @@ def run_stateful(
     """Process and seal; without rows and without timers the state is not even opened."""
     specs = node.tables
     storage.retire(store := storage.store(), batch.retired)
+    storage.retire(store, batch.drops.get(storage.worker_id(), ()) if batch.drops else ())
     levels = batch.levels.get((node.name, instance.index), {})
     if not arrived.num_rows and not any(spec.timers for spec in specs.values()):
         return Done(

@@ -53,3 +53,12 @@ def list_workers(context: SparkContext) -> tuple[Worker, ...]:
         location = f"executor_{host}_{executor.id()}"
         found.append(Worker(id=executor.id(), host=host, location=location, cores=executor.totalCores()))
     return tuple(sorted(found, key=lambda worker: (len(worker.id), worker.id)))
+
+
+def release_worker(context: SparkContext, worker: str) -> None:
+    """Give an executor back to the cluster manager; it is not replaced."""
+    jvm = context._jvm
+    assert jvm is not None
+    names = jvm.java.util.ArrayList()
+    names.add(worker)
+    context._jsc.sc().killExecutors(jvm.scala.jdk.javaapi.CollectionConverters.asScala(names).toSeq())

@@ -189,6 +189,39 @@ def referenced(manifest: Manifest) -> set[str]:
     return {name for chains in manifest.tables.values() for name in chains.refs}
 
 
+def task_chains(manifest: Manifest) -> dict[tuple[str, int], dict[str, int]]:
+    """By operator and task, the segments its state is in (of all tables) with about how many bytes of them are its own.
+
+    Keys are hashed, so a segment's rows are taken to be spread evenly over the tasks it has rows of.
+    """
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    for (operator, _), table in manifest.tables.items():
+        shares = {
+            name: (frozenset(ref.tasks), ref.bytes // max(1, len(ref.tasks)))
+            for name, ref in table.refs.items()
+        }
+        for tasks, names in table.groups:
+            for task in tasks:
+                chain = found.setdefault((operator, task), {})
+                chain.update({name: shares[name][1] for name in names if task in shares[name][0]})
+    return found
+
+
+def stored_size(manifest: Manifest) -> tuple[int, int]:
+    """Rows (of old versions too, until they are merged) and bytes that the tasks of a version can reach, about."""
+    rows = size = 0.0
+    for table in manifest.tables.values():
+        reached: dict[str, int] = {}
+        for tasks, names in table.groups:
+            for name in names:
+                reached[name] = reached.get(name, 0) + len(set(tasks).intersection(table.refs[name].tasks))
+        for name, count in reached.items():
+            share = count / max(1, len(table.refs[name].tasks))
+            rows += table.refs[name].rows * share
+            size += table.refs[name].bytes * share
+    return round(rows), round(size)
+
+
 def without(manifest: Manifest, operators: Iterable[str]) -> Manifest:
     """The manifest without the state of operators that the user chose to drop."""
     dropped = frozenset(operators)

@@ -1,0 +1,78 @@
+"""What a request means for a plan: the target it leads to, and what getting there would cost. Pure.
+
+Changes add up: a request made while another one is being prepared starts from that one's target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from updraft.control.controls import Preview
+from updraft.control.errors import ChangeRefused
+from updraft.control.requests import Drain, Move, Request, Rescale
+from updraft.plan import (
+    Plan,
+    Refusal,
+    Worker,
+    changed_tasks,
+    diff,
+    drain,
+    move,
+    rescale,
+    strategy_named,
+    validate,
+)
+from updraft.plan.diff import Copy
+from updraft.plan.model import TaskKey
+from updraft.plan.protocol import Chain
+from updraft.topology.graph import Graph
+
+
+def target_of(request: Request, plan: Plan, graph: Graph, workers: Iterable[Worker]) -> Plan:
+    """The plan a request asks for; ChangeRefused with every reason why it cannot be."""
+    here = tuple(workers)
+    found: Plan | Refusal
+    match request:
+        case Rescale():
+            found = rescale(plan, graph, request.parallelism, here)
+        case Move():
+            found = move(plan, graph, request.operator, request.tasks, request.to_worker, here)
+        case Drain():
+            found = drain(plan, request.worker, here)
+    if isinstance(found, Refusal):
+        raise ChangeRefused(found.problems)
+    rest = [worker for worker in here if not (isinstance(request, Drain) and worker.id == request.worker)]
+    if problems := validate(found, graph, rest):
+        raise ChangeRefused(problems)
+    return found
+
+
+def preview_of(
+    request: Request,
+    current: Plan,
+    target: Plan,
+    *,
+    chains: Mapping[TaskKey, Chain],
+    window_bytes: int,
+    bytes_per_s: int,
+    median_batch_ms: float | None,
+) -> Preview:
+    """Steps, bytes and the delay to expect: the last window is copied while a batch waits."""
+    steps = diff(current, target)
+    rounds = list(strategy_named(request.strategy)(current, target))
+    copied = [step for step in steps if isinstance(step, Copy) and step.from_worker is not None]
+    size = sum(sum(chains.get((step.operator, step.task), {}).values()) for step in copied)
+    delay_ms = None
+    if median_batch_ms is not None:
+        # What a batch changes must be copied after it; with nothing to copy the switch waits for nobody.
+        delay_ms = 0.0 if not copied else min(median_batch_ms, 1000 * min(size, window_bytes) / bytes_per_s)
+    before, after = current.primaries(), target.primaries()
+    return Preview(
+        target=target,
+        steps=steps,
+        strategy=request.strategy,
+        tasks_moved=sum(before[key] != after[key] for key in changed_tasks(current, target)),
+        bytes_to_move=size,
+        expected_delay_ms=delay_ms,
+        rounds=len(rounds),
+    )

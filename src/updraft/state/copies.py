@@ -1,0 +1,137 @@
+"""The driver's record of which worker holds which segments on its own disk: whole, or the rows of some tasks as a *part*.
+
+The manifest says what a version consists of and never changes because of a copy: a part is the same rows nearer to
+whoever runs their tasks. What a worker does not hold it reads from the checkpoint, so a mistake here costs time, never rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from updraft.state.spec import Level, Sealed, SegmentRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Rows of some tasks of a segment; `ref` is the part's own file, `ref.tasks` what it covers."""
+
+    segment: str
+    ref: SegmentRef
+
+
+@dataclass(slots=True, kw_only=True)
+class Copies:
+    """Who holds what. One thread at a time."""
+
+    _whole: dict[str, set[str]] = field(default_factory=dict)  # segment -> workers
+    _parts: dict[tuple[str, str], dict[str, Part]] = field(
+        default_factory=dict
+    )  # (worker, segment) -> by name
+
+    def add_whole(self, worker: str, segment: str) -> None:
+        """A worker sealed a segment."""
+        self._whole.setdefault(segment, set()).add(worker)
+
+    def add_part(self, worker: str, part: Part) -> None:
+        """A worker got the rows of some tasks."""
+        self._parts.setdefault((worker, part.segment), {})[part.ref.name] = part
+
+    def local_levels(self, worker: str, levels: Iterable[Level], tasks: Iterable[int]) -> tuple[Level, ...]:
+        """Levels of these tasks as this worker can read them: parts where it has parts, else the whole segment.
+
+        All parts of a segment are of its batch, and a task has one segment per batch, so the order of levels stays right.
+        """
+        mine = frozenset(tasks)
+        found: list[Level] = []
+        for level in levels:
+            name = level.ref.name
+            parts = self._parts.get((worker, name), {})
+            if worker in self._whole.get(name, ()) or not parts:
+                found.append(level)
+                continue
+            wanted = (mine if level.live is None else level.live) & set(level.ref.tasks)
+            for part in sorted(parts.values(), key=lambda part: part.ref.name):
+                here = wanted & set(part.ref.tasks)
+                if here:
+                    found.append(Level(ref=part.ref, live=here))
+                    wanted -= here
+            if wanted:
+                found.append(Level(ref=level.ref, live=wanted))
+        return tuple(found)
+
+    def as_sealed(
+        self, worker: str, tasks: tuple[int, ...], sealed: Sealed
+    ) -> tuple[tuple[tuple[int, ...], Sealed], ...]:
+        """What an instance sealed, in the manifest's terms: a merged part replaces its segment for the part's tasks."""
+        of_part = {
+            name: part
+            for (holder, _), parts in self._parts.items()
+            if holder == worker
+            for name, part in parts.items()
+        }
+        if not any(name in of_part for name in sealed.replaced):
+            return ((tasks, sealed),)
+        plain = tuple(name for name in sealed.replaced if name not in of_part)
+        replaced: dict[int, tuple[str, ...]] = {
+            task: (
+                *plain,
+                *(
+                    of_part[n].segment
+                    for n in sealed.replaced
+                    if n in of_part and task in of_part[n].ref.tasks
+                ),
+            )
+            for task in tasks
+        }
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for task in tasks:
+            groups.setdefault(replaced[task], []).append(task)
+        return tuple((tuple(mine), replace(sealed, replaced=names)) for names, mine in groups.items())
+
+    def forget_segments(self, segments: Iterable[str]) -> list[str]:
+        """Segments no version needs any more; returns the files to delete with them."""
+        gone = set(segments)
+        files: list[str] = []
+        for name in gone:
+            self._whole.pop(name, None)
+        for worker, segment in [key for key in self._parts if key[1] in gone]:
+            files += self._parts.pop((worker, segment))
+        return files
+
+    def forget_worker(self, worker: str) -> None:
+        """A worker is gone, or what it has cannot be trusted."""
+        for workers in self._whole.values():
+            workers.discard(worker)
+        for key in [key for key in self._parts if key[0] == worker]:
+            del self._parts[key]
+
+    def workers(self) -> tuple[str, ...]:
+        """Workers that hold anything."""
+        whole = {worker for workers in self._whole.values() for worker in workers}
+        return tuple(sorted(whole | {worker for worker, _ in self._parts}))
+
+    def has_parts(self, worker: str) -> bool:
+        """Whether a worker reads anything from parts."""
+        return any(holder == worker for holder, _ in self._parts)
+
+    def unneeded(self, worker: str, needed: Mapping[str, frozenset[int]]) -> tuple[str, ...]:
+        """Files a worker keeps for tasks it no longer has; they are forgotten here.
+
+        `needed`: by segment, the tasks of this worker whose chain has it.
+        """
+        files: list[str] = []
+        for segment, workers in self._whole.items():
+            if worker in workers and segment not in needed:
+                workers.discard(worker)
+                files.append(segment)
+        for key in [key for key in self._parts if key[0] == worker]:
+            parts = self._parts[key]
+            for name in [
+                n for n, part in parts.items() if not needed.get(key[1], frozenset()) & set(part.ref.tasks)
+            ]:
+                del parts[name]
+                files.append(name)
+            if not parts:
+                del self._parts[key]
+        return tuple(files)
