@@ -21,8 +21,7 @@ from tests.unit.control.fakes import FakeControls
 from updraft.control import ControlError, ControlServer, Journal, Move, Rescale, ServerLimits
 
 TOKEN = "correct-horse-battery-staple"
-LIMITS = ServerLimits(body_bytes=4096, connection_s=1.0, max_connections=8, close_s=0.5)
-PATIENT = replace(LIMITS, connection_s=60.0)
+LIMITS = ServerLimits(body_bytes=4096, connection_s=60.0, max_connections=8, close_s=0.5)
 HEAD = f"POST /cancel HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
 RESCALE = {"parallelism": {"count": 4}}
 
@@ -39,8 +38,9 @@ def server(controls: FakeControls) -> Iterator[ControlServer]:
 
 
 @pytest.fixture
-def patient(controls: FakeControls) -> Iterator[ControlServer]:
-    with ControlServer(controls, token=TOKEN, journal=controls.journal, limits=PATIENT) as running:
+def hasty(controls: FakeControls) -> Iterator[ControlServer]:
+    """Gives a connection one second."""
+    with ControlServer(controls, token=TOKEN, limits=replace(LIMITS, connection_s=1.0)) as running:
         yield running
 
 
@@ -310,14 +310,14 @@ def test_a_body_of_unknown_length(server: ControlServer, lines: str, status: int
     ],
     ids=lambda data: data[:12],
 )
-def test_what_is_no_http_does_no_harm(server: ControlServer, data: bytes) -> None:
+def test_what_is_no_http_does_no_harm(hasty: ControlServer, data: bytes) -> None:
     try:
-        answer = raw(server, data)
+        answer = raw(hasty, data)
     except ConnectionError:
         answer = b""
     assert b" 200 " not in answer.partition(b"\n")[0]
     assert b"<html" not in answer.lower()
-    assert ask(server, "GET", "/status")[0] == 200
+    assert ask(hasty, "GET", "/status")[0] == 200
 
 
 def test_a_mistake_of_ours_is_told_without_its_inside(
@@ -364,19 +364,19 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_slow_and_silent_clients_hold_up_nobody(patient: ControlServer) -> None:
-    with connect(patient) as silent, connect(patient) as half, connect(patient) as line:
+def test_slow_and_silent_clients_hold_up_nobody(server: ControlServer) -> None:
+    with connect(server) as silent, connect(server) as half, connect(server) as line:
         half.sendall(HEAD.encode() + b"Content-Length: 50\r\n\r\n{")
         line.sendall(b"POST /can")
-        assert ask(patient, "GET", "/status")[0] == 200
+        assert ask(server, "GET", "/status")[0] == 200
         for connection in (silent, half, line):
             connection.setblocking(False)
             with pytest.raises(BlockingIOError):  # still open: the answer came before they were cut off
                 connection.recv(1)
 
 
-def test_slow_and_silent_clients_are_cut_off(server: ControlServer) -> None:
-    with connect(server) as silent, connect(server) as half, connect(server) as dripping:
+def test_slow_and_silent_clients_are_cut_off(hasty: ControlServer) -> None:
+    with connect(hasty) as silent, connect(hasty) as half, connect(hasty) as dripping:
         half.sendall(HEAD.encode() + b"Content-Length: 50\r\n\r\n{")
         with pytest.raises(ConnectionError):  # noqa: PT012 - any of the sends may be the one that fails
             for byte in b"GET /status HTTP/1.1\r\n" * 20:
@@ -386,15 +386,15 @@ def test_slow_and_silent_clients_are_cut_off(server: ControlServer) -> None:
         assert half.recv(100).startswith(b"HTTP/1.0 408")
 
 
-def test_too_many_connections_are_turned_away_and_it_recovers(patient: ControlServer) -> None:
-    idle = [connect(patient) for _ in range(PATIENT.max_connections)]
-    wait_until(lambda: len(names()) == 1 + PATIENT.max_connections)
-    with connect(patient) as more:
+def test_too_many_connections_are_turned_away_and_it_recovers(server: ControlServer) -> None:
+    idle = [connect(server) for _ in range(LIMITS.max_connections)]
+    wait_until(lambda: len(names()) == 1 + LIMITS.max_connections)
+    with connect(server) as more:
         assert more.recv(100).startswith(b"HTTP/1.0 503")
     for connection in idle:
         connection.close()
     wait_until(lambda: len(names()) == 1)
-    assert ask(patient, "GET", "/status")[0] == 200
+    assert ask(server, "GET", "/status")[0] == 200
 
 
 def names() -> list[str]:
@@ -404,7 +404,7 @@ def names() -> list[str]:
 
 
 def test_closing_leaves_nothing_behind(controls: FakeControls) -> None:
-    server = ControlServer(controls, token=TOKEN, limits=PATIENT)
+    server = ControlServer(controls, token=TOKEN, limits=LIMITS)
     assert names() == [], "a constructor starts no thread"
     with pytest.raises(ControlError, match="not running"):
         _ = server.port
@@ -423,7 +423,7 @@ def test_closing_leaves_nothing_behind(controls: FakeControls) -> None:
 
 
 def test_closing_lets_an_answer_under_way_finish(controls: FakeControls) -> None:
-    server = ControlServer(controls, token=TOKEN, limits=replace(PATIENT, close_s=60.0))
+    server = ControlServer(controls, token=TOKEN, limits=replace(LIMITS, close_s=60.0))
     server.start()
     controls.gate.clear()
     with ThreadPoolExecutor(1) as pool:
