@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from updraft.cli import bench, cluster, demo, run, state
+from updraft.cli import bench, change, cluster, demo, run, state, status
 from updraft.cli.output import complain
 from updraft.errors import UpdraftError
 
@@ -66,6 +66,13 @@ app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(state.app, name="state")
+app.command("status")(status.status)
+app.add_typer(status.plan_app, name="plan")
+app.command("rescale")(change.rescale)
+app.command("move")(change.move)
+app.command("drain")(change.drain)
+app.command("cancel")(change.cancel)
+app.command("changes")(change.changes)
 
 
 def main() -> None:

@@ -25,6 +25,13 @@ COMMANDS = [
     ["cluster", "remove"],
     ["state", "show"],
     ["state", "scan"],
+    ["status"],
+    ["plan", "show"],
+    ["rescale"],
+    ["move"],
+    ["drain"],
+    ["cancel"],
+    ["changes"],
 ]
 
 

@@ -8,10 +8,12 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from tests.unit.control.fakes import FakeControls
@@ -19,7 +21,8 @@ from tests.unit.control.fakes import FakeControls
 from updraft.control import ControlError, ControlServer, Journal, Move, Rescale, ServerLimits
 
 TOKEN = "correct-horse-battery-staple"
-LIMITS = ServerLimits(body_bytes=4096, connection_s=1.0, max_connections=8, close_s=0.5)
+LIMITS = ServerLimits(body_bytes=4096, connection_s=60.0, max_connections=8, close_s=0.5)
+HEAD = f"POST /cancel HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
 RESCALE = {"parallelism": {"count": 4}}
 
 
@@ -31,6 +34,13 @@ def controls(tmp_path: Path) -> FakeControls:
 @pytest.fixture
 def server(controls: FakeControls) -> Iterator[ControlServer]:
     with ControlServer(controls, token=TOKEN, journal=controls.journal, limits=LIMITS) as running:
+        yield running
+
+
+@pytest.fixture
+def hasty(controls: FakeControls) -> Iterator[ControlServer]:
+    """Gives a connection one second."""
+    with ControlServer(controls, token=TOKEN, limits=replace(LIMITS, connection_s=1.0)) as running:
         yield running
 
 
@@ -248,8 +258,6 @@ def test_unknown_paths(server: ControlServer, path: str) -> None:
     "path", ["/changes/x", "/changes/²", "/changes?limit=-1", "/status?limit=1", "/changes?limit=1&limit=2"]
 )
 def test_bad_numbers_and_queries(server: ControlServer, path: str) -> None:
-    from urllib.parse import quote
-
     assert ask(server, "GET", quote(path, safe="/?=&-"))[0] in (400, 404)
 
 
@@ -269,8 +277,7 @@ def test_wrong_methods(server: ControlServer, method: str, path: str, allowed: s
 
 @pytest.mark.parametrize("size", [LIMITS.body_bytes + 1, 3_000_000])
 def test_a_body_that_is_too_large(server: ControlServer, controls: FakeControls, size: int) -> None:
-    head = f"POST /rescale HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
-    answer = raw(server, f"{head}Content-Length: {size}\r\n\r\n".encode())
+    answer = raw(server, f"{HEAD}Content-Length: {size}\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.0 413"), "it is told before the body is sent"
     if size < 1_000_000:
         assert ask(server, "POST", "/rescale", b" " * size)[0] == 413
@@ -287,8 +294,7 @@ def test_a_body_that_is_too_large(server: ControlServer, controls: FakeControls,
     ],
 )
 def test_a_body_of_unknown_length(server: ControlServer, lines: str, status: int) -> None:
-    head = f"POST /cancel HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
-    assert raw(server, f"{head}{lines}\r\n{{}}".encode()).startswith(f"HTTP/1.0 {status}".encode())
+    assert raw(server, f"{HEAD}{lines}\r\n{{}}".encode()).startswith(f"HTTP/1.0 {status}".encode())
 
 
 @pytest.mark.parametrize(
@@ -304,14 +310,14 @@ def test_a_body_of_unknown_length(server: ControlServer, lines: str, status: int
     ],
     ids=lambda data: data[:12],
 )
-def test_what_is_no_http_does_no_harm(server: ControlServer, data: bytes) -> None:
+def test_what_is_no_http_does_no_harm(hasty: ControlServer, data: bytes) -> None:
     try:
-        answer = raw(server, data)
+        answer = raw(hasty, data)
     except ConnectionError:
         answer = b""
     assert b" 200 " not in answer.partition(b"\n")[0]
     assert b"<html" not in answer.lower()
-    assert ask(server, "GET", "/status")[0] == 200
+    assert ask(hasty, "GET", "/status")[0] == 200
 
 
 def test_a_mistake_of_ours_is_told_without_its_inside(
@@ -347,37 +353,47 @@ def test_many_at_once(server: ControlServer, controls: FakeControls) -> None:
     assert [one["id"] for one in ask(server, "GET", "/changes")[1]["changes"]] == list(range(30, 0, -1))
 
 
-def test_slow_and_silent_clients_hold_up_nobody_and_are_cut_off(server: ControlServer) -> None:
-    head = f"POST /cancel HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 50\r\n\r\n"
-    begun = time.monotonic()
-    with (
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent,
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as half,
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as dripping,
-    ):
-        half.sendall(head.encode() + b"{")
+def connect(server: ControlServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_slow_and_silent_clients_hold_up_nobody(server: ControlServer) -> None:
+    with connect(server) as silent, connect(server) as half, connect(server) as line:
+        half.sendall(HEAD.encode() + b"Content-Length: 50\r\n\r\n{")
+        line.sendall(b"POST /can")
         assert ask(server, "GET", "/status")[0] == 200
-        assert time.monotonic() - begun < LIMITS.connection_s, "it did not wait for the others"
+        for connection in (silent, half, line):
+            connection.setblocking(False)
+            with pytest.raises(BlockingIOError):  # still open: the answer came before they were cut off
+                connection.recv(1)
+
+
+def test_slow_and_silent_clients_are_cut_off(hasty: ControlServer) -> None:
+    with connect(hasty) as silent, connect(hasty) as half, connect(hasty) as dripping:
+        half.sendall(HEAD.encode() + b"Content-Length: 50\r\n\r\n{")
         with pytest.raises(ConnectionError):  # noqa: PT012 - any of the sends may be the one that fails
             for byte in b"GET /status HTTP/1.1\r\n" * 20:
                 dripping.sendall(bytes([byte]))
                 time.sleep(0.05)
         assert silent.recv(100) == b""
         assert half.recv(100).startswith(b"HTTP/1.0 408")
-    assert time.monotonic() - begun < 10
 
 
 def test_too_many_connections_are_turned_away_and_it_recovers(server: ControlServer) -> None:
-    idle = [
-        socket.create_connection(("127.0.0.1", server.port), timeout=10)
-        for _ in range(LIMITS.max_connections)
-    ]
-    time.sleep(0.3)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as more:
+    idle = [connect(server) for _ in range(LIMITS.max_connections)]
+    wait_until(lambda: len(names()) == 1 + LIMITS.max_connections)
+    with connect(server) as more:
         assert more.recv(100).startswith(b"HTTP/1.0 503")
     for connection in idle:
         connection.close()
-    time.sleep(0.3)
+    wait_until(lambda: len(names()) == 1)
     assert ask(server, "GET", "/status")[0] == 200
 
 
@@ -398,8 +414,7 @@ def test_closing_leaves_nothing_behind(controls: FakeControls) -> None:
         server.start()
     with socket.create_connection(("127.0.0.1", port), timeout=10) as half_open:
         half_open.sendall(b"GET /sta")
-        time.sleep(0.1)
-        assert len(names()) == 2
+        wait_until(lambda: len(names()) == 2)
         server.close()
         assert names() == []
         with pytest.raises(OSError, match="refused"):
@@ -408,13 +423,13 @@ def test_closing_leaves_nothing_behind(controls: FakeControls) -> None:
 
 
 def test_closing_lets_an_answer_under_way_finish(controls: FakeControls) -> None:
-    server = ControlServer(controls, token=TOKEN, limits=LIMITS)
+    server = ControlServer(controls, token=TOKEN, limits=replace(LIMITS, close_s=60.0))
     server.start()
     controls.gate.clear()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ask, server, "GET", "/status")
-        time.sleep(0.2)
-        threading.Timer(0.2, controls.gate.set).start()
+        wait_until(lambda: len(names()) == 2)
+        threading.Timer(0.3, controls.gate.set).start()
         server.close()
         assert asked.result()[0] == 200
     assert names() == []
