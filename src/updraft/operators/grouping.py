@@ -67,6 +67,7 @@ class Groups:
         """Rows per group."""
         if self.sorted_starts is not None:
             return np.diff(self.sorted_starts, append=self.rows).astype(np.int64, copy=False)
+        assert self.encoded is not None
         counts = np.bincount(self.encoded, minlength=len(self))
         return counts[self.code_of_group].astype(np.int64, copy=False)
 

@@ -20,12 +20,14 @@ from updraft.runtime import faults
 from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.frames import output_frame, output_table
 from updraft.runtime.job import BatchJob, JobResult
+from updraft.runtime.live import LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress
 from updraft.runtime.reports import Report
+from updraft.runtime.residence import Residence
 from updraft.runtime.stage import Batch
 from updraft.sinks import CallbackSink, ConsoleSink, DiscardSink, MemorySink, ParquetSink, Sink, as_sink
+from updraft.state.manifest import stored_size
 from updraft.state.objects import OBJECT_TABLE
-from updraft.state.spec import Sealed
 from updraft.topology.graph import Graph, StatefulNode
 
 
@@ -39,7 +41,8 @@ class Engine:
 
     spark: SparkSession
     graph: Graph
-    job: BatchJob
+    live: LiveTopology
+    residence: Residence
     checkpoint: RunCheckpoint
     progress: Progress | None = None
     should_halt: Callable[[int], bool] = lambda batch_id: False
@@ -49,16 +52,10 @@ class Engine:
     rows_out: int = 0
     ended: threading.Event = field(default_factory=threading.Event)  # this query will begin no other batch
     _attempts: dict[int, int] = field(default_factory=dict)
-    _sizes: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
     _sinks: tuple[Sink, ...] = ()
 
     def __post_init__(self) -> None:
         self._sinks = tuple(as_sink(sink.target) for sink in self.graph.sinks)
-
-    @property
-    def plan(self) -> Plan:
-        """The plan in effect."""
-        return self.job.plan
 
     def handle(self, frame: DataFrame, batch_id: int) -> None:
         """Called by Structured Streaming for every batch."""
@@ -81,34 +78,66 @@ class Engine:
             raise self.failure from error
 
     def _process(self, frame: DataFrame, batch_id: int) -> None:
-        started = time.perf_counter()
         self.checkpoint.require_next(batch_id)
-        attempt = self._attempts[batch_id] = self._attempts.get(batch_id, self.checkpoint.first_attempt) + 1
-        batch = Batch(
-            id=batch_id,
-            attempt=attempt,
-            now_ms=self.checkpoint.batch_time_ms(batch_id),
-            published=self.checkpoint.published,
-            publish=self.checkpoint.publishes(batch_id),
-            retired=self.checkpoint.take_retired(),
-            levels=self._levels(),
-        )
-        faults.reach("begun", batch_id)
-        result = self.job.run(frame, batch)
-        self._raise_failures(batch_id, result)
-        faults.reach("processed", batch_id)
-        self._deliver(batch_id, result)
-        faults.reach("delivered", batch_id)
-        self.checkpoint.commit(batch_id, attempt, _sealed(result.reports), result.segments)
+        started = time.perf_counter()
+        job = self.live.begin_batch(batch_id)
+        began = time.perf_counter()
+        rows_in = 0
+        committed = False
+        try:
+            result, attempt = self._run_job(job, frame, batch_id)
+            self._raise_failures(batch_id, result)
+            faults.reach("processed", batch_id)
+            self._deliver(batch_id, result)
+            faults.reach("delivered", batch_id)
+            self.checkpoint.commit(batch_id, attempt, self.residence.sealed(result.reports), result.segments)
+            committed = True
+            self.residence.committed(result.reports)
+            rows_in = self._rows_in(result.reports)
+        finally:
+            seconds = time.perf_counter() - began
+            self.live.end_batch(batch_id, committed=committed, seconds=seconds, rows=rows_in)
         faults.reach("committed", batch_id)
-        self._account(batch_id, result, time.perf_counter() - started)
+        self._account(batch_id, job.plan, result, rows_in, time.perf_counter() - started)
 
-    def _levels(self) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+    def _run_job(self, job: BatchJob, frame: DataFrame, batch_id: int) -> tuple[JobResult, int]:
+        """Run the batch; once more if a worker did not have the copies it was thought to have."""
+        drops, retired = self.residence.take_drops(), self.residence.retired(self.checkpoint.take_retired())
+        while True:
+            attempt = self._attempts[batch_id] = (
+                self._attempts.get(batch_id, self.checkpoint.first_attempt) + 1
+            )
+            batch = Batch(
+                id=batch_id,
+                attempt=attempt,
+                now_ms=self.checkpoint.batch_time_ms(batch_id),
+                published=self.checkpoint.published,
+                publish=self.checkpoint.publishes(batch_id),
+                retired=retired,
+                drops=drops,
+                levels=self._levels(job.plan),
+            )
+            faults.reach("begun", batch_id)
+            result = job.run(frame, batch)
+            if not self._distrust_copies(job.plan, result.reports):
+                return result, attempt
+
+    def _distrust_copies(self, plan: Plan, reports: tuple[Report, ...]) -> bool:
+        """Whether workers lack state that copies were to give them; they read the checkpoint's from now on."""
+        lacking = {
+            report.operator for report in reports if report.failure is not None and report.failure.state
+        }
+        planned = {i.worker for name in lacking if name is not None for i in plan.instances[name]}
+        changed = [self.residence.distrust(worker) for worker in planned if worker is not None]
+        return any(changed)
+
+    def _levels(self, plan: Plan) -> Mapping[tuple[str, int], Mapping[str, Any]]:
         levels: dict[tuple[str, int], dict[str, Any]] = {}
         for node in self.graph.stateful:
-            for instance in self.plan.instances[node.name]:
+            for instance in plan.instances[node.name]:
                 found = {
-                    table: self.checkpoint.levels(node.name, table, instance.tasks) for table in _tables(node)
+                    table: self.residence.levels(instance.worker, node.name, table, instance.tasks)
+                    for table in _tables(node)
                 }
                 levels[node.name, instance.index] = {table: some for table, some in found.items() if some}
         return levels
@@ -153,31 +182,35 @@ class Engine:
                     reason=f"the sink raised {type(error).__name__}: {error}",
                 ) from error
 
-    def _account(self, batch_id: int, result: JobResult, seconds: float) -> None:
-        rows_in = sum(report.work[leg.name].rows_in for report in result.reports if report.level == 0
-                      for leg in self.graph.legs if leg.name in report.work)  # fmt: skip
+    def _rows_in(self, reports: tuple[Report, ...]) -> int:
+        legs = [leg.name for leg in self.graph.legs]
+        return sum(
+            report.work[leg].rows_in
+            for report in reports
+            if report.level == 0
+            for leg in legs
+            if leg in report.work
+        )
+
+    def _account(self, batch_id: int, plan: Plan, result: JobResult, rows_in: int, seconds: float) -> None:
         rows_out = sum(sum(report.rows_to_sinks.values()) for report in result.reports)
-        for report in result.reports:
-            for table, sealed in report.sealed.items():
-                assert report.operator is not None
-                assert report.instance is not None
-                self._sizes[report.operator, table, report.instance] = (sealed.live_rows, sealed.state_bytes)
         self._attempts.pop(batch_id, None)
         self.batches += 1
         self.rows_in += rows_in
         self.rows_out += rows_out
         if self.progress is not None:
+            state_rows, state_bytes = stored_size(self.checkpoint.manifest)
             self.progress(
                 BatchSummary(
                     batch_id=batch_id,
                     rows_in=rows_in,
                     rows_out=rows_out,
                     seconds=seconds,
-                    state_rows=sum(rows for rows, _ in self._sizes.values()),
-                    state_bytes=sum(size for _, size in self._sizes.values()),
-                    parallelism=self.plan.parallelism(),
+                    state_rows=state_rows,
+                    state_bytes=state_bytes,
+                    parallelism=plan.parallelism(),
                     reports=result.reports,
-                    plan=self.plan,
+                    plan=plan,
                 )
             )
 
@@ -191,13 +224,3 @@ def _first_cause(error: Exception) -> str:
 
 def _tables(node: StatefulNode) -> tuple[str, ...]:
     return tuple(node.tables) or (OBJECT_TABLE,)
-
-
-def _sealed(reports: tuple[Report, ...]) -> dict[tuple[str, str], list[tuple[tuple[int, ...], Sealed]]]:
-    """What was sealed, by operator and table, with the tasks it was sealed for."""
-    found: dict[tuple[str, str], list[tuple[tuple[int, ...], Sealed]]] = {}
-    for report in sorted(reports, key=lambda r: (r.level, r.slot)):
-        for table, sealed in report.sealed.items():
-            assert report.operator is not None
-            found.setdefault((report.operator, table), []).append((report.tasks, sealed))
-    return found

@@ -42,6 +42,7 @@ class BatchJob:
         self,
         *,
         context: SparkContext,
+        primitives: Primitives,
         graph: Graph,
         plan: Plan,
         workers: tuple[Worker, ...],
@@ -52,7 +53,7 @@ class BatchJob:
         cores: dict[str | None, int] = {worker.id: worker.cores for worker in workers}
         cores[None] = context.defaultParallelism
         self.program: Program = build_program(graph, plan, cores)
-        self._spark = Primitives(context)
+        self._spark = primitives
         self._storage = storage
         self._program_id = uuid.uuid4().hex
         self._broadcast = context.broadcast(cloudpickle.dumps(self.program))
@@ -121,7 +122,7 @@ class BatchJob:
 
     def warm(self) -> None:
         """Send the program to the workers ahead of the first batch."""
-        locations = sorted(self._locations.values()) or [None]
+        locations: list[str | None] = [*sorted(self._locations.values())] or [None]
         call = WarmCall(self._program_id, self._broadcast)
         self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))
 

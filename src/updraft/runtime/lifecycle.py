@@ -6,6 +6,7 @@ aborts it, which loses nothing but its work.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -19,17 +20,22 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from updraft.control import JOURNAL_FILE, ControlError, Journal, serving
 from updraft.errors import UpdraftError
-from updraft.plan import initial_plan
+from updraft.plan import Plan, Worker, initial_plan
 from updraft.plan.prune import prune_legs
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
 from updraft.runtime.engine import Engine
 from updraft.runtime.frames import leg_frames, leg_schemas, united
 from updraft.runtime.job import BatchJob
+from updraft.runtime.live import LiveOptions, LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress, RunResult
+from updraft.runtime.rdds import Primitives
+from updraft.runtime.residence import Residence
 from updraft.runtime.session import start_session
-from updraft.runtime.workers import is_embedded, wait_for_workers
+from updraft.runtime.transfer import Transfer
+from updraft.runtime.workers import is_embedded, list_workers, release_worker, wait_for_workers
 from updraft.sinks import Wants, as_sink
 from updraft.topology import Graph, Topology, compile_topology
 from updraft.topology.records import SourceRecord
@@ -37,6 +43,7 @@ from updraft.topology.records import SourceRecord
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+log = logging.getLogger("updraft.run")
 TopologyFactory = Callable[[SparkSession], Topology]
 _POLL_S = 0.1  # each look at the query is a call into the JVM, which the batches need more
 
@@ -55,6 +62,8 @@ class RunOptions:
     allow_dropped: tuple[str, ...] = ()
     fsync: bool = False
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    control: bool = True
+    live: LiveOptions = field(default_factory=LiveOptions)
 
     def problems(self) -> list[str]:
         """Everything wrong with the options."""
@@ -67,6 +76,8 @@ class RunOptions:
             )
             if isinstance(value, bool) or not isinstance(value, int) or value < 1
         ]
+        if self.live.bytes_per_s < 1:
+            found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
             found.append("trigger= and until_idle=True exclude each other; give one")
         return found
@@ -88,6 +99,9 @@ def run(
     spark_conf: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     stop: threading.Event | None = None,
+    control: bool = True,
+    copy_bytes_per_s: int | None = None,
+    on_start: Callable[[LiveTopology], None] | None = None,
 ) -> RunResult:
     """Run a topology until it is stopped.
 
@@ -104,6 +118,9 @@ def run(
     allow_dropped: names of stateful operators whose stored state may be dropped because the topology no longer has them.
     fsync: force segments and commits to the disk, so that a commit also survives a power failure.
     progress: called with a `BatchSummary` after every commit. stop: set it to end the run after the current batch.
+    control: serve the control API on loopback, for `updraft status`, `rescale`, `move`, `drain` of the same user.
+    copy_bytes_per_s: how fast state may be copied between workers while a new plan is prepared, on average.
+    on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     """
     options = RunOptions(
         checkpoint=None if checkpoint is None else str(checkpoint),
@@ -116,6 +133,8 @@ def run(
         allow_dropped=tuple(allow_dropped),
         fsync=fsync,
         spark_conf=dict(spark_conf or {}),
+        control=control,
+        live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
     )
     if problems := options.problems():
         raise UpdraftError("run() cannot start: " + "; ".join(problems))
@@ -133,9 +152,12 @@ def run(
         state = stack.enter_context(open_checkpoint(graph, options, session))
         graph = prune_legs(graph)
         engine = _engine(session, graph, state, options, progress)
-        stack.callback(engine.job.close)
+        stack.callback(engine.live.close)
+        stack.enter_context(_controlled(engine, options))
         frame = united([_selected(frames[leg.name], leg.output_schema.names) for leg in graph.legs])
         stopper = stack.enter_context(_stopper(stop))
+        if on_start is not None:
+            on_start(engine.live)
         return _Run(engine=engine, frame=frame, options=options, stopper=stopper, log=log).go()
 
 
@@ -186,19 +208,70 @@ def _engine(
     session: SparkSession, graph: Graph, state: RunCheckpoint, options: RunOptions, progress: Progress | None
 ) -> Engine:
     context = session.sparkContext
+    embedded = is_embedded(context)
     workers = wait_for_workers(context)
     wants_frames = any(as_sink(sink.target).wants is Wants.FRAME for sink in graph.sinks)
-    job = BatchJob(
-        context=context,
+    storage = state.storage(run_id=uuid.uuid4().hex[:12], embedded=embedded, fsync=options.fsync)
+    primitives = Primitives(context)
+
+    def make_job(plan: Plan, workers: tuple[Worker, ...]) -> BatchJob:
+        return BatchJob(
+            context=context,
+            primitives=primitives,
+            graph=graph,
+            plan=plan,
+            workers=workers,
+            storage=storage,
+            output_slots=min(8, context.defaultParallelism) if wants_frames else 0,
+        )
+
+    residence = Residence(state, placed=not embedded)
+    live = LiveTopology(
         graph=graph,
-        plan=initial_plan(graph, workers, effective_from=state.committed + 1),
-        workers=workers,
-        storage=state.storage(
-            run_id=uuid.uuid4().hex[:12], embedded=is_embedded(context), fsync=options.fsync
-        ),
-        output_slots=min(8, context.defaultParallelism) if wants_frames else 0,
+        checkpoint=state,
+        residence=residence,
+        job=make_job(initial_plan(graph, workers, effective_from=state.committed + 1), workers),
+        make_job=make_job,
+        transfer=None if embedded else Transfer(primitives, storage),
+        workers=lambda: list_workers(context),
+        release=lambda worker: release_worker(context, worker),
+        journal=_journal(state),
+        options=options.live,
     )
-    return Engine(spark=session, graph=graph, job=job, checkpoint=state, progress=progress)
+    return Engine(
+        spark=session, graph=graph, live=live, residence=residence, checkpoint=state, progress=progress
+    )
+
+
+def _journal(state: RunCheckpoint) -> Journal | None:
+    """The journal of changes, beside the commits; a checkpoint that only Hadoop reaches has none."""
+    if state.local is None:
+        return None
+    journal = Journal(state.local / JOURNAL_FILE)
+    journal.recover(time.time())
+    return journal
+
+
+@contextmanager
+def _controlled(engine: Engine, options: RunOptions) -> Iterator[None]:
+    """Others may look at the run and change it, as long as it lasts; a run does not fail because they cannot."""
+    if not options.control:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(
+                serving(
+                    engine.live,
+                    topology=engine.graph.name,
+                    checkpoint=engine.checkpoint.path,
+                    started_at=time.time(),
+                    journal=_journal(engine.checkpoint),
+                )
+            )
+        except (ControlError, OSError) as error:
+            log.warning("this run cannot be looked at or changed from outside: %s", error)
+        yield
 
 
 @dataclass(slots=True, kw_only=True)

@@ -47,7 +47,7 @@ from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.job import BatchJob
 from updraft.runtime.residence import Residence
 from updraft.runtime.transfer import Transfer, pause_s
-from updraft.state.manifest import Manifest, stored_size, task_chains
+from updraft.state.manifest import stored_size, task_chains
 from updraft.topology.graph import Graph
 
 log = logging.getLogger("updraft.live")
@@ -61,6 +61,13 @@ class LiveOptions:
 
     bytes_per_s: int = 64 << 20  # copying, on average
     window_bytes: int = 8 << 20  # copied at a time; the most a batch waits for
+
+    @classmethod
+    def paced(cls, bytes_per_s: int) -> LiveOptions:
+        """So many bytes per second, an eighth of a second's worth at a time."""
+        return cls(
+            bytes_per_s=bytes_per_s, window_bytes=max(1 << 16, min(cls().window_bytes, bytes_per_s // 8))
+        )
 
 
 class LiveTopology:
@@ -114,7 +121,7 @@ class LiveTopology:
             started = time.perf_counter()
             with self._turn:
                 self._finish_now(change, batch)
-                if change.migration is not None and change.migration.phase is Phase.PROMOTED:
+                if _phase(change) is Phase.PROMOTED:
                     change.boundary_s = time.perf_counter() - started
         return self.job
 
@@ -126,12 +133,11 @@ class LiveTopology:
         self._rows_in += rows
         self._rows.append((time.monotonic(), rows))
         change = self._change
-        if change is not None and change.migration is not None and change.migration.phase is Phase.PROMOTED:
+        if change is not None and _phase(change) is Phase.PROMOTED:
             with self._turn:
-                if batch >= (change.migration.promoted_at or 0):
-                    change.switched(seconds)
-                    self._tell(change, BatchCommitted(batch=batch))
-                    self._batch_s.clear()
+                change.switched(seconds)
+                self._tell(change, BatchCommitted(batch=batch))
+                self._batch_s.clear()
         self._batch_s.append(seconds)
         for job in self._retired_jobs:
             job.close()
@@ -194,6 +200,14 @@ class LiveTopology:
             )
             self._thread.start()
             return ChangeTicket(change_id=change.id, preview=preview)
+
+    def _conclude(self, change: Change) -> None:
+        """A switch is over with the first commit after it; without batches nobody will come to say so."""
+        change.over.wait(1.0)
+        with self._turn:
+            if change.migration is not None and change.migration.phase is Phase.PROMOTED:
+                self._tell(change, BatchCommitted(batch=change.migration.promoted_at or 0))
+        change.over.wait(10.0)
 
     def cancel(self, *, who: str) -> Mapping[str, Any]:
         """Give the change in preparation up."""
@@ -281,7 +295,7 @@ class LiveTopology:
             if change.outcome is not Outcome.RUNNING:
                 job.close()
                 return False
-            change.round, change.job, change.migration = number, job, None
+            change.round, change.job = number, job
             manifest = self._checkpoint.manifest
             migration, orders = begin(
                 self.job.plan,
@@ -295,11 +309,9 @@ class LiveTopology:
         while change.outcome is Outcome.RUNNING and not self._closed.is_set():
             sent, took_s = 0, 0.0
             with self._turn:
-                found = change.migration
-                assert found is not None
-                if found.phase is Phase.DROPPED:
+                if _phase(change) is Phase.DROPPED:
                     return True
-                if found.phase in PREPARING:
+                if _phase(change) in PREPARING:
                     self._follow(change)
                     if change.orders:
                         started = time.perf_counter()
@@ -317,17 +329,15 @@ class LiveTopology:
         self._follow(change)
         while change.orders and change.migration.can_finish:
             self._copy(change)
-        if change.migration.phase is Phase.READY:
+        if _phase(change) is Phase.READY:
             self._switch(change, batch)
 
     def _switch_if_idle(self, change: Change) -> None:
         """Between batches nobody waits, and perhaps no batch comes for long."""
-        if change.migration is None or change.migration.phase is not Phase.READY:
-            return
-        if self._in_batch.acquire(blocking=False):
+        if _phase(change) is Phase.READY and self._in_batch.acquire(blocking=False):
             try:
                 self._follow(change)
-                if change.migration.phase is Phase.READY:
+                if _phase(change) is Phase.READY:
                     self._switch(change, self._checkpoint.committed + 1)
             finally:
                 self._in_batch.release()
@@ -470,6 +480,10 @@ class LiveTopology:
             self._journal.append(change.record())
 
 
+def _phase(change: Change) -> Phase | None:
+    return None if change.migration is None else change.migration.phase
+
+
 def _nothing(order: CopySegments) -> Copied:
     return Copied(
         operator=order.operator,
@@ -482,6 +496,3 @@ def _nothing(order: CopySegments) -> Copied:
 
 def _worker_json(worker: Worker) -> dict[str, Any]:
     return {"id": worker.id, "host": worker.host, "cores": worker.cores}
-
-
-__all__ = ["LiveOptions", "LiveTopology", "Manifest"]

@@ -28,7 +28,9 @@ class Residence:
         self._lock = threading.Lock()
         self._drops: dict[str, list[str]] = {}
 
-    def levels(self, worker: str | None, operator: str, table: str, tasks: tuple[int, ...]) -> tuple[Level, ...]:
+    def levels(
+        self, worker: str | None, operator: str, table: str, tasks: tuple[int, ...]
+    ) -> tuple[Level, ...]:
         """State of some tasks at the committed version, as their worker can read it."""
         levels = self._checkpoint.levels(operator, table, tasks)
         if worker is None or not self._placed:

@@ -53,7 +53,9 @@ class Batch:
     published: int  # the last batch whose segments are all in the checkpoint
     retired: tuple[str, ...]  # segments no kept commit needs any more
     levels: InstanceLevels
-    drops: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by worker, files of tasks it gave away
+    drops: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # by worker, files of tasks it gave away
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
