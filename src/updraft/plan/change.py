@@ -80,7 +80,7 @@ def move(
         at = min(there, key=lambda at: (len(groups[at][1]), at))
         groups[at] = (to_worker, tuple(sorted({*groups[at][1], *single})))
     elif single:
-        groups.append((to_worker, tuple(single)))
+        groups.append((to_worker, tuple(sorted(single))))
     problem = parallelism_problem(operator, limits_of(graph)[operator], len(groups))
     if problem is not None:
         hint = (

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,7 +20,6 @@ from updraft.runtime import faults
 from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.frames import output_frame, output_table
 from updraft.runtime.job import BatchJob, JobResult
-from updraft.runtime.live import LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress
 from updraft.runtime.reports import Report
 from updraft.runtime.residence import Residence
@@ -29,6 +28,38 @@ from updraft.sinks import CallbackSink, ConsoleSink, DiscardSink, MemorySink, Pa
 from updraft.state.manifest import stored_size
 from updraft.state.objects import OBJECT_TABLE
 from updraft.topology.graph import Graph, StatefulNode
+
+
+class Plans(Protocol):
+    """Says which job, and so which plan, a batch runs with: a `LiveTopology`, or a `FixedPlan`."""
+
+    def begin_batch(self, batch: int) -> BatchJob:
+        """A batch begins; from here to `end_batch` the plan stays."""
+        ...
+
+    def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
+        """The batch is over, committed or not."""
+        ...
+
+    def close(self) -> None:
+        """The run ends."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPlan:
+    """One plan for the whole run: what `LiveTopology` is measured against."""
+
+    job: BatchJob
+
+    def begin_batch(self, batch: int) -> BatchJob:
+        return self.job
+
+    def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
+        return None
+
+    def close(self) -> None:
+        self.job.close()
 
 
 class Halt(Exception):
@@ -41,7 +72,7 @@ class Engine:
 
     spark: SparkSession
     graph: Graph
-    live: LiveTopology
+    plans: Plans
     residence: Residence
     checkpoint: RunCheckpoint
     progress: Progress | None = None
@@ -80,7 +111,7 @@ class Engine:
     def _process(self, frame: DataFrame, batch_id: int) -> None:
         self.checkpoint.require_next(batch_id)
         started = time.perf_counter()
-        job = self.live.begin_batch(batch_id)
+        job = self.plans.begin_batch(batch_id)
         began = time.perf_counter()
         rows_in = 0
         committed = False
@@ -96,7 +127,7 @@ class Engine:
             rows_in = self._rows_in(result.reports)
         finally:
             seconds = time.perf_counter() - began
-            self.live.end_batch(batch_id, committed=committed, seconds=seconds, rows=rows_in)
+            self.plans.end_batch(batch_id, committed=committed, seconds=seconds, rows=rows_in)
         faults.reach("committed", batch_id)
         self._account(batch_id, job.plan, result, rows_in, time.perf_counter() - started)
 

@@ -128,6 +128,7 @@ class BatchJob:
 
     def close(self) -> None:
         """Free what workers hold of this plan."""
+        self._spark.forget(self._broadcast)
         self._broadcast.destroy()
 
     def _call(self, batch: Batch, level: int, zipped: bool) -> StageCall:

@@ -26,7 +26,7 @@ from updraft.plan import Plan, Worker, initial_plan
 from updraft.plan.prune import prune_legs
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
-from updraft.runtime.engine import Engine
+from updraft.runtime.engine import Engine, FixedPlan, Plans
 from updraft.runtime.frames import leg_frames, leg_schemas, united
 from updraft.runtime.job import BatchJob
 from updraft.runtime.live import LiveOptions, LiveTopology
@@ -63,6 +63,7 @@ class RunOptions:
     fsync: bool = False
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     control: bool = True
+    fixed_plan: bool = False
     live: LiveOptions = field(default_factory=LiveOptions)
 
     def problems(self) -> list[str]:
@@ -100,6 +101,7 @@ def run(
     progress: Progress | None = None,
     stop: threading.Event | None = None,
     control: bool = True,
+    fixed_plan: bool = False,
     copy_bytes_per_s: int | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
 ) -> RunResult:
@@ -119,6 +121,7 @@ def run(
     fsync: force segments and commits to the disk, so that a commit also survives a power failure.
     progress: called with a `BatchSummary` after every commit. stop: set it to end the run after the current batch.
     control: serve the control API on loopback, for `updraft status`, `rescale`, `move`, `drain` of the same user.
+    fixed_plan: the first plan stays for the whole run, and nothing is kept or served that a change would need.
     copy_bytes_per_s: how fast state may be copied between workers while a new plan is prepared, on average.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     """
@@ -134,6 +137,7 @@ def run(
         fsync=fsync,
         spark_conf=dict(spark_conf or {}),
         control=control,
+        fixed_plan=fixed_plan,
         live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
     )
     if problems := options.problems():
@@ -152,12 +156,14 @@ def run(
         state = stack.enter_context(open_checkpoint(graph, options, session))
         graph = prune_legs(graph)
         engine = _engine(session, graph, state, options, progress)
-        stack.callback(engine.live.close)
-        stack.enter_context(_controlled(engine, options))
+        stack.callback(engine.plans.close)
+        if isinstance(engine.plans, LiveTopology):
+            if options.control:
+                stack.enter_context(_controlled(engine.plans, engine))
+            if on_start is not None:
+                on_start(engine.plans)
         frame = united([_selected(frames[leg.name], leg.output_schema.names) for leg in graph.legs])
         stopper = stack.enter_context(_stopper(stop))
-        if on_start is not None:
-            on_start(engine.live)
         return _Run(engine=engine, frame=frame, options=options, stopper=stopper, log=log).go()
 
 
@@ -225,21 +231,24 @@ def _engine(
             output_slots=min(8, context.defaultParallelism) if wants_frames else 0,
         )
 
-    residence = Residence(state, placed=not embedded)
-    live = LiveTopology(
-        graph=graph,
-        checkpoint=state,
-        residence=residence,
-        job=make_job(initial_plan(graph, workers, effective_from=state.committed + 1), workers),
-        make_job=make_job,
-        transfer=None if embedded else Transfer(primitives, storage),
-        workers=lambda: list_workers(context),
-        release=lambda worker: release_worker(context, worker),
-        journal=_journal(state),
-        options=options.live,
-    )
+    residence = Residence(state, placed=not embedded and not options.fixed_plan)
+    job = make_job(initial_plan(graph, workers, effective_from=state.committed + 1), workers)
+    plans: Plans = FixedPlan(job)
+    if not options.fixed_plan:
+        plans = LiveTopology(
+            graph=graph,
+            checkpoint=state,
+            residence=residence,
+            job=job,
+            make_job=make_job,
+            transfer=None if embedded else Transfer(primitives, storage),
+            workers=lambda: list_workers(context),
+            release=lambda worker: release_worker(context, worker),
+            journal=_journal(state),
+            options=options.live,
+        )
     return Engine(
-        spark=session, graph=graph, live=live, residence=residence, checkpoint=state, progress=progress
+        spark=session, graph=graph, plans=plans, residence=residence, checkpoint=state, progress=progress
     )
 
 
@@ -253,16 +262,13 @@ def _journal(state: RunCheckpoint) -> Journal | None:
 
 
 @contextmanager
-def _controlled(engine: Engine, options: RunOptions) -> Iterator[None]:
+def _controlled(live: LiveTopology, engine: Engine) -> Iterator[None]:
     """Others may look at the run and change it, as long as it lasts; a run does not fail because they cannot."""
-    if not options.control:
-        yield
-        return
     with ExitStack() as stack:
         try:
             stack.enter_context(
                 serving(
-                    engine.live,
+                    live,
                     topology=engine.graph.name,
                     checkpoint=engine.checkpoint.path,
                     started_at=time.time(),

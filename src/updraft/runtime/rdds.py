@@ -41,7 +41,7 @@ class Primitives:
         client = context._gateway._gateway_client  # type: ignore[union-attr]
         self._environment = MapConverter().convert(context.environment, client)
         self._includes = ListConverter().convert(context._python_includes, client)
-        self._broadcasts: dict[tuple[int, ...], Any] = {}
+        self._broadcasts: dict[tuple[Any, ...], Any] = {}
         self._client = client
 
     def python_stage(self, parent: Any, function: StageFunction) -> Any:
@@ -63,10 +63,15 @@ class Primitives:
 
     def _java_broadcasts(self, used: list[Any]) -> Any:
         """The broadcasts a function refers to; ours always refer to the program of their plan alone."""
-        key = tuple(id(one) for one in used)
+        key = tuple(used)  # the objects themselves: the id of one that is gone may be another's
         if key not in self._broadcasts:
             self._broadcasts[key] = ListConverter().convert([one._jbroadcast for one in used], self._client)
         return self._broadcasts[key]
+
+    def forget(self, broadcast: Any) -> None:
+        """A broadcast is about to be destroyed."""
+        for key in [key for key in self._broadcasts if broadcast in key]:
+            del self._broadcasts[key]
 
     def partitioner(self, slots: int) -> Any:
         """Sends key i to partition i."""
