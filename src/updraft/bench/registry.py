@@ -13,6 +13,7 @@ from updraft.bench.framework import Outcome, UnknownBench, execute
 # Modules are imported when asked for: listing the names must not load numpy, Arrow or Spark.
 BENCHES: Mapping[str, str] = {
     "latency": "updraft.bench.latency",
+    "place-scale": "updraft.bench.place_scale",
     "state-size": "updraft.bench.state_size",
     "throughput": "updraft.bench.throughput",
 }

@@ -14,7 +14,9 @@ from updraft.bench.side import SideFailed, run_side, telling
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnknownBench, match=r"no benchmark 'speed'.*latency, state-size, throughput"):
+    with pytest.raises(
+        UnknownBench, match=r"no benchmark 'speed'.*latency, place-scale, state-size, throughput"
+    ):
         run_bench("speed")
 
 
