@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from updraft.placement.board import NOWHERE, Board, Bools, name_of
+from updraft.placement.board import NOWHERE, TOLERANCE, Board, Bools, name_of
 from updraft.placement.model import Lack, Unmet
 from updraft.placement.shrink import shrink
 
@@ -70,7 +70,12 @@ def separated(board: Board) -> list[str]:
     homes = {instance: int(board.at[instance]) for instance in lifted}
     for instance in lifted:
         board.lift(instance)
-    left = [at for at, home in homes.items() if not _return_home(board, at, home)]
+    left: list[int] = []
+    for instance, home in homes.items():
+        if board.fits(instance, home):
+            board.put(instance, home)
+        else:
+            left.append(instance)
     moved = sorted(homeless + left)
     rest = [at for kind in (STATEFUL, STATELESS) for at in moved if kinds.wanted[at] == kind]
     rest = [at for at in rest if not _place(board, kinds, disturbed, at, used_only=True)]
@@ -89,28 +94,20 @@ def separated(board: Board) -> list[str]:
 
 
 def _overloaded(board: Board, kinds: Kinds) -> Bools:
-    """Algorithm 1, step 1: the workers to disturb."""
-    disturbed = np.zeros(len(board.workers), dtype=np.bool_)
+    """Algorithm 1, step 1: the workers to disturb. Those with more demand than cores of their own are, in any case."""
+    disturbed: Bools = board.worker_cpu_free < -TOLERANCE
     demand = board.cores - board.worker_cpu_free
-    for node in np.flatnonzero(board.node_cpu_free[board.first[:-1]] < -1e-9).tolist():
+    for node in np.flatnonzero(board.node_cpu_free[board.first[:-1]] < -TOLERANCE).tolist():
         here = slice(board.first[node], board.first[node + 1])
-        capacity = board.node_cpu[here.start] + 1e-9
+        capacity = board.node_cpu[here.start] + TOLERANCE
         stateful, stateless = kinds.kind[here] == STATEFUL, kinds.kind[here] == STATELESS
         if demand[here][stateful].sum() <= capacity:
-            disturbed[here] = stateless
+            disturbed[here] |= stateless
         elif demand[here][stateless].sum() <= capacity:
-            disturbed[here] = stateful
+            disturbed[here] |= stateful
         else:
-            disturbed[here] = stateful | stateless
+            disturbed[here] |= stateful | stateless
     return disturbed
-
-
-def _return_home(board: Board, instance: int, home: int) -> bool:
-    # CPU of the node decides, as in the paper: a worker may use more than its share of the node for a while.
-    if board.node_cpu_free[home] < board.cpu[instance] - 1e-9:
-        return False
-    board.put(instance, home)
-    return True
 
 
 def _place(board: Board, kinds: Kinds, touched: Bools, instance: int, *, used_only: bool) -> bool:

@@ -10,7 +10,9 @@ from updraft.placement import Demand, InstanceKey, Node, PlacedOperator, Placeme
 from updraft.plan import Instance, Plan
 
 
-def demands(operator: str, *cpu_cores: float | None, tasks: int = 0, memory: int | None = None) -> tuple[Demand, ...]:
+def demands(
+    operator: str, *cpu_cores: float | None, tasks: int = 0, memory: int | None = None
+) -> tuple[Demand, ...]:
     """Instances of an operator; with `tasks`, each has that many."""
     return tuple(
         Demand(
@@ -25,14 +27,23 @@ def demands(operator: str, *cpu_cores: float | None, tasks: int = 0, memory: int
 
 
 def cluster(
-    nodes: int, workers: int = 1, cores: int = 4, memory: int | None = None
+    nodes: int, workers: int = 1, cores: int = 4, memory: int | None = None, node_cores: float | None = None
 ) -> tuple[tuple[Node, ...], tuple[WorkerRoom, ...]]:
-    """Nodes a, b, c ... with workers a1, a2, b1 ...; `cores` per worker, `memory` per node."""
+    """Nodes a, b, c ... with workers a1, a2, b1 ...; `cores` per worker, `memory` and `node_cores` per node."""
     names = [chr(ord("a") + at) for at in range(nodes)]
     return (
-        tuple(Node(name=name, cpu_cores=cores * workers, memory_bytes=memory) for name in names),
         tuple(
-            WorkerRoom(id=f"{name}{which + 1}", node=name, cores=cores) for name in names for which in range(workers)
+            Node(
+                name=name,
+                cpu_cores=cores * workers if node_cores is None else node_cores,
+                memory_bytes=memory,
+            )
+            for name in names
+        ),
+        tuple(
+            WorkerRoom(id=f"{name}{which + 1}", node=name, cores=cores)
+            for name in names
+            for which in range(workers)
         ),
     )
 
