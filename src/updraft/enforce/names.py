@@ -1,0 +1,39 @@
+"""Names of groups: they say whose they are, so that what a dead process left can be told from what is in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+from updraft.cluster.processes import ProcessId, is_alive
+from updraft.enforce.files import Files
+
+PREFIX = "updraft"
+
+
+def group_name(owner: ProcessId, name: str) -> str:
+    """Directory name of a group: its owner's pid and start time, and the group's name."""
+    return f"{PREFIX}-{owner.pid}-{owner.started}-{quote(name, safe='')}"
+
+
+def owner_of(directory: str) -> ProcessId | None:
+    """Who made a group; None: not one of ours."""
+    parts = directory.split("-", 3)
+    if len(parts) != 4 or parts[0] != PREFIX or not (parts[1].isdigit() and parts[2].isdigit()):
+        return None
+    return ProcessId(pid=int(parts[1]), started=int(parts[2]))
+
+
+def sweep(files: Files, parent: Path) -> tuple[str, ...]:
+    """Remove groups of processes that are no more; returns their names. One that still has threads stays."""
+    removed: list[str] = []
+    for group in files.groups(parent):
+        owner = owner_of(group.name)
+        if owner is None or is_alive(owner):
+            continue
+        try:
+            files.remove(group)
+        except OSError:
+            continue  # busy: a child of the dead process still runs in it; or gone: another start swept too
+        removed.append(group.name)
+    return tuple(removed)
