@@ -67,9 +67,8 @@ def _improve(board: Board, state: _Talk, instance: int, most: int) -> bool:
     mine = state.by_node[instance]
     here = state.node[instance]
     least = MARGIN * sum(mine.values())
-    wanted = [
-        node for node in mine if node != here and node != NOWHERE and state.gain(instance, node) > least
-    ]
+    enough = mine.get(here, 0.0) + least
+    wanted = [node for node, rate in mine.items() if rate > enough and node not in (here, NOWHERE)]
     for node in sorted(wanted, key=lambda node: (-mine[node], node))[:CANDIDATE_NODES]:
         if board.node_count[board.first[node]] < most and _move(board, state, instance, node):
             return True

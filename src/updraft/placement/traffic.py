@@ -27,8 +27,11 @@ def traffic(board: Board) -> list[str]:
         return ["no traffic measured yet: dealt evenly", *even(board)]
     most = math.ceil(board.request.consolidation * len(board.instances) / len(board.nodes))
     order = np.lexsort((np.arange(len(totals)), -totals)).tolist()
+    nodes = [NOWHERE] * len(board.instances)
     for instance in order:
-        board.place_softly(instance, _best(board, talk, instance, most))
+        board.place_softly(instance, _best(board, talk, instance, nodes, most))
+        if (worker := int(board.at[instance])) != NOWHERE:
+            nodes[instance] = board.node_list[worker]
     greedy = crossing_share(board)
     moved = refine(board, talk, most)
     final = crossing_share(board)
@@ -43,13 +46,11 @@ def traffic(board: Board) -> list[str]:
     return reasons
 
 
-def _best(board: Board, talk: Neighbours, instance: int, most: int) -> int:
+def _best(board: Board, talk: Neighbours, instance: int, nodes: list[int], most: int) -> int:
     """The worker that adds the least inter-node traffic; NOWHERE: no worker has CPU and memory."""
     gain: dict[int, float] = {}
     for other, rate in zip(*talk.of(instance), strict=True):
-        worker = int(board.at[other])
-        if worker != NOWHERE:
-            node = board.node_list[worker]
+        if (node := nodes[other]) != NOWHERE:
             gain[node] = gain.get(node, 0.0) + rate
     for node in sorted(gain, key=lambda node: (-gain[node], node)):
         if (
