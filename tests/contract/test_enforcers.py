@@ -182,6 +182,24 @@ def test_closing_with_threads_inside_puts_them_back(any_kind: Setting) -> None:
     assert any_kind.left_over() == []
 
 
+def test_a_thread_started_inside_does_not_keep_the_group_alive(any_kind: Setting) -> None:
+    """Children of a thread are born into its group; Arrow starts such threads and never ends them."""
+    enforcer = any_kind.enforcer
+    enforcer.open("op", None)
+    end = threading.Event()
+    child = threading.Thread(target=end.wait)
+    with inside(enforcer, "op"):
+        child.start()
+    try:
+        enforcer.close("op")
+        assert any_kind.left_over() == []
+        where = Path(f"/proc/self/task/{child.native_id}/cgroup").read_text()
+        assert where == Path("/proc/thread-self/cgroup").read_text()
+    finally:
+        end.set()
+        child.join()
+
+
 def test_a_thread_that_has_ended(any_kind: Setting) -> None:
     enforcer = any_kind.enforcer
     enforcer.open("op", None)
@@ -239,6 +257,14 @@ def test_the_quota_is_what_the_kernel_has(with_quota: Setting) -> None:
     assert stored() == "150000"
     enforcer.set_quota("op", None)
     assert stored() in ("-1", "max")
+
+
+def test_v1_gives_no_more_than_the_parent_has(tmp_path: Path) -> None:
+    found = setting("v1-tree", tmp_path)
+    (tmp_path / "cpu.cfs_quota_us").write_text("50000")
+    assert found.enforcer.open("op", 2.0) == "2 cores is more than this process may use; 0.5 cores set"
+    assert (tmp_path / group_name(me(), "op") / "cpu.cfs_quota_us").read_text() == "50000"
+    assert found.enforcer.set_quota("op", 0.25) is None
 
 
 def test_groups_of_dead_processes_are_swept_and_others_kept(with_quota: Setting) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.plan.build import graph, plan, stateful, stateless, workers, worlds
 
@@ -30,6 +30,7 @@ NAMES = sorted(STRATEGIES)
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None)
 @given(world=worlds(), data=st.data())
 def test_every_placement_is_a_plan_that_may_run(name: str, world: tuple, data: st.DataObject) -> None:
     """Whatever is asked: all instances placed, `validate` content, memory kept, no node with two copies of a task."""
@@ -62,8 +63,7 @@ def test_every_placement_is_a_plan_that_may_run(name: str, world: tuple, data: s
     used = dict.fromkeys(hosts, 0)
     for key, worker in placement.assignment.items():
         used[host_of[worker]] += memory[key]
-    moved = [key for key, w in placement.assignment.items() if asked.current is None]
-    if moved and not lacking:
+    if asked.current is None and not lacking:  # what runs already may stay where memory ran out
         assert all(used[host] <= limits[host] for host in hosts)
     for demand in asked.instances:
         for task in demand.tasks:
