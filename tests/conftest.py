@@ -7,7 +7,7 @@ import os
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def seed() -> int:
     """Seed of everything random in a test; pytest shows the line below when the test fails."""
     value = int(os.environ.get("UPDRAFT_SEED", "20240607"))

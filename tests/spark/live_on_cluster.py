@@ -1,43 +1,72 @@
-"""A driver program on a real cluster whose plan is changed at random while it counts; prints one line of JSON at the end.
+"""A driver program on a real cluster whose plan changes while it counts; prints one line of JSON per scenario.
 
-usage: live_on_cluster.py MASTER INPUT CHECKPOINT SEED CHANGES
+usage: live_on_cluster.py MASTER INPUT CHECKPOINTS SEED CLUSTER HOME SCENARIO...
+A scenario is `random:CHANGES`, or the name of a function below; each has a checkpoint of its own and ends the run.
 """
 
 # ruff: noqa: T201 -- its output is what the test reads
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
+import signal
 import sys
 import threading
 import time
-from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 import updraft as ud
+from updraft import cluster
 from updraft.control import ChangeRefused, Drain, Move, Request, Rescale
 from updraft.runtime.live import LiveTopology
 from updraft.runtime.session import start_session
 
 TASKS = 16
 STRATEGIES = ("all_at_once", "one_by_one", "batched:3")
+Told = dict[str, Any]
 
 
-class Sums(ud.KeyedOperator):
-    """A second stateful operator behind the count: the last count of every key, and how often it changed."""
+class Changes(ud.KeyedOperator):
+    """A second stateful operator behind the count: how often the count of each key has changed."""
 
-    state = {"last": pa.int64(), "times": pa.int64()}  # noqa: RUF012
+    state = {"times": pa.int64()}  # noqa: RUF012
     output = {"number": pa.int64(), "n": pa.int64(), "times": pa.int64()}  # noqa: RUF012
 
     def process(self, rows: pa.Table, ctx: ud.Context) -> pa.Table:
-        before = ctx.state.get(rows.select(["number"]), ctx.hashes)
-        times = pa.array(
-            [(value or 0) + 1 for value in before.values.column("times").to_pylist()], pa.int64()
-        )
-        ctx.state.put(pa.table({"number": rows["number"], "last": rows["n"], "times": times}), ctx.hashes)
+        before = ctx.state.get(rows.select(["number"]), ctx.hashes).values.column("times")
+        times = pa.array([(value or 0) + 1 for value in before.to_pylist()], pa.int64())
+        ctx.state.put(pa.table({"number": rows["number"], "times": times}), ctx.hashes)
         return pa.table({"number": rows["number"], "n": rows["n"], "times": times})
+
+
+class Run:
+    """What a scenario sees of the run."""
+
+    def __init__(self, seed: int, name: str, home: Path) -> None:
+        self.chance = random.Random(seed)
+        self.cluster, self.home = name, home
+        self.live: LiveTopology
+        self.pids: dict[str, int] = {}  # a Python process of each worker
+        self.batch = -1
+
+    def wait_for_batches(self, more: int) -> None:
+        wanted = self.batch + more
+        while self.batch < wanted:
+            time.sleep(0.05)
+
+    def workers(self) -> list[str]:
+        return [worker["id"] for worker in self.live.status()["workers"]]
+
+    def change(self, request: Request, timeout_s: float = 90) -> Told:
+        ticket = self.live.apply(request, who="test")
+        return dict(self.live.wait(ticket.change_id, timeout_s))
 
 
 def build(source: str, out: ud.sinks.MemorySink) -> ud.Topology:
@@ -46,113 +75,185 @@ def build(source: str, out: ud.sinks.MemorySink) -> ud.Topology:
     def frame(spark: Any) -> Any:
         return spark.readStream.schema("number LONG").option("maxFilesPerTrigger", 1).parquet(source)
 
-    counted = (
-        app.source("numbers", frame).key_by("number").count("n", name="counted", tasks=TASKS, parallelism=2)
-    )
-    counted.key_by("number").process(Sums(), name="sums", tasks=TASKS, parallelism=2).sink("out", out)
+    counted = app.source("numbers", frame).key_by("number")
+    counts = counted.count("n", name="counted", tasks=TASKS, parallelism=2, max_parallelism=12)
+    counts.key_by("number").process(Changes(), name="changes", tasks=TASKS, parallelism=2).sink("out", out)
     return app
 
 
-def ask(live: LiveTopology, random: random.Random) -> Request:
-    workers = [worker["id"] for worker in live.status()["workers"]]
-    strategy = random.choice(STRATEGIES)
-    match random.randrange(4):
-        case 0:
-            wanted = {
-                name: random.randint(1, 6)
-                for name in random.sample(["counted", "sums"], random.randint(1, 2))
-            }
-            return Rescale(parallelism=wanted, strategy=strategy)
-        case 1 if len(workers) > 1:
-            return Drain(worker=random.choice(workers), strategy=strategy, release=False)
-        case _:
-            tasks = tuple(sorted(random.sample(range(TASKS), random.randint(1, 8))))
-            operator = random.choice(["counted", "sums"])
-            return Move(operator=operator, tasks=tasks, to_worker=random.choice(workers), strategy=strategy)
-
-
-def change_often(live: LiveTopology, seed: int, changes: int, done: threading.Event) -> list[dict[str, Any]]:
-    """Ask for changes one after the other; some are not waited for, so that the next supersedes them; some are cancelled."""
-    chance = random.Random(seed)
+def at_random(run: Run, changes: int) -> list[Told]:
+    """Changes one after the other; some are not waited for, so that the next one supersedes them; some are cancelled."""
     asked: list[int] = []
-    refused: list[dict[str, Any]] = []
-    while len(asked) + len(refused) < changes and not done.is_set():
-        request = ask(live, chance)
+    for _ in range(changes):
+        request = _any_request(run)
         try:
-            ticket = live.apply(request, who="test")
-        except ChangeRefused as refusal:
-            refused.append({"outcome": "refused", "request": request.to_json(), "reason": str(refusal)})
-            continue
+            ticket = run.live.apply(request, who="test")
+        except ChangeRefused:
+            # A move may need more instances than the operator may have; everything else is possible.
+            if isinstance(request, Move):
+                continue
+            raise
         asked.append(ticket.change_id)
-        patience = chance.random()
-        if patience < 0.15:
-            time.sleep(chance.random() * 0.3)
-        elif patience < 0.25:
-            time.sleep(chance.random() * 0.3)
-            try:
-                live.cancel(who="test")
-            except ChangeRefused:
-                pass
+        patience = run.chance.random()
+        if patience < 0.25:
+            time.sleep(run.chance.random() * 1.5)
+            if patience < 0.1:
+                with contextlib.suppress(ChangeRefused):  # it may be in effect already
+                    run.live.cancel(who="test")
         else:
-            live.wait(ticket.change_id, 60)
-    if asked:
-        live.wait(asked[-1], 60)
-    return [*map(dict, map(live.change, asked)), *refused]
+            run.live.wait(ticket.change_id, 90)
+    run.live.wait(asked[-1], 90)
+    return [dict(run.live.change(number)) for number in asked]
+
+
+def _any_request(run: Run) -> Request:
+    chance = run.chance
+    strategy = chance.choice(STRATEGIES)
+    workers = run.workers()
+    match chance.randrange(4):
+        case 0:
+            names = chance.sample(["counted", "changes"], chance.randint(1, 2))
+            return Rescale(parallelism={name: chance.randint(1, 8) for name in names}, strategy=strategy)
+        case 1:
+            return Drain(worker=chance.choice(workers), strategy=strategy, release=False)
+        case _:
+            tasks = tuple(sorted(chance.sample(range(TASKS), chance.randint(1, 8))))
+            operator = chance.choice(["counted", "changes"])
+            return Move(operator=operator, tasks=tasks, to_worker=chance.choice(workers), strategy=strategy)
+
+
+def vanish(run: Run) -> list[Told]:
+    """The worker that state is being copied to is killed: the old plan goes on."""
+    run.wait_for_batches(3)
+    used = {i.worker for found in run.live.job.plan.instances.values() for i in found}
+    target = next(worker for worker in run.workers() if worker in run.pids and worker in used)
+    away = tuple(i.tasks[0] for i in run.live.job.plan.instances["counted"] if i.worker != target)
+    found: list[Told] = []
+    original = run.live._make_job
+
+    def slow(*arguments: Any) -> Any:
+        # The plan is made, nothing is copied yet: the moment at which the worker dies.
+        job = original(*arguments)
+        _kill_executor(run.pids[target])
+        while target in run.workers():
+            time.sleep(0.1)
+        return job
+
+    run.live._make_job = slow  # type: ignore[method-assign]
+    found.append(run.change(Move(operator="counted", tasks=away, to_worker=target)))
+    run.live._make_job = original  # type: ignore[method-assign]
+    run.wait_for_batches(3)
+    return found
+
+
+def join_and_drain(run: Run) -> list[Told]:
+    """A node joins and is used; one worker gets everything, is drained and released."""
+    run.wait_for_batches(1)
+    before = set(run.workers())
+    cluster.add_node(run.cluster, home=run.home)
+    while not (joined := set(run.workers()) - before):
+        time.sleep(0.2)
+    (new,) = joined
+    found = [run.change(Rescale(parallelism={"counted": 4, "changes": 4}))]
+    used = {i.worker for instances in run.live.job.plan.instances.values() for i in instances}
+    found[-1]["used"] = new in used
+    for operator in ("counted", "changes"):
+        found.append(run.change(Rescale(parallelism={operator: 1})))
+        found.append(run.change(Move(operator=operator, tasks=tuple(range(TASKS)), to_worker=new)))
+    assert run.live.job.plan.workers() == (new,)
+    run.wait_for_batches(2)
+    found.append(run.change(Drain(worker=new)))
+    deadline = time.monotonic() + 20
+    while new in run.workers() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    found[-1]["released"] = new not in run.workers()
+    run.wait_for_batches(2)
+    return found
+
+
+def refusals(run: Run) -> list[Told]:
+    """Impossible requests are refused with their reasons, and nothing changes."""
+    requests: list[Request] = [
+        Rescale(parallelism={"counted": TASKS + 1}),
+        Rescale(parallelism={"counted": 13, "changes": 99}),
+        Rescale(parallelism={"nobody": 2}),
+        Move(operator="counted", tasks=(99,), to_worker=run.workers()[0]),
+        Move(operator="counted", tasks=(0,), to_worker="nowhere"),
+        Drain(worker="nowhere"),
+    ]
+    found: list[Told] = []
+    for request in requests:
+        try:
+            run.live.apply(request, who="test")
+        except ChangeRefused as refusal:
+            found.append({"outcome": "refused", "reasons": refusal.reasons})
+    return found
+
+
+def _kill_executor(python_pid: int) -> None:
+    """SIGKILL of the executor's JVM: the parent of the daemon that forked its Python processes."""
+    pid = python_pid
+    while b"java" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(pid, signal.SIGKILL)
+
+
+def play(
+    session: SparkSession, source: str, checkpoint: str, run: Run, scenario: Callable[[Run], list[Told]]
+) -> Told:
+    out, stop, told = ud.sinks.memory(), threading.Event(), {}
+    elsewhere: list[Any] = []
+
+    def look(batch: ud.BatchSummary) -> None:
+        assert batch.plan is not None
+        run.batch = batch.batch_id
+        for report in batch.reports:
+            run.pids[report.worker] = report.pid
+            if report.operator is not None and report.instance is not None:
+                planned = batch.plan.instances[report.operator][report.instance].worker
+                if planned != report.worker:
+                    elsewhere.append(
+                        [batch.batch_id, report.operator, report.instance, planned, report.worker]
+                    )
+
+    def work() -> None:
+        try:
+            told["changes"] = scenario(run)
+        except BaseException as error:
+            told["error"] = f"{type(error).__name__}: {error}"
+        finally:
+            stop.set()
+
+    def start(live: LiveTopology) -> None:
+        run.live = live
+        threading.Thread(target=work, daemon=True).start()
+
+    result = ud.run(
+        build(source, out), checkpoint=checkpoint, spark=session, stop=stop, on_start=start, progress=look
+    )
+    rows = [row for batch in sorted(out.batches) for row in out.batches[batch].to_pylist()]
+    return {**told, "rows": rows, "batches": result.batches, "elsewhere": elsewhere}
 
 
 def main() -> None:
-    master, source, checkpoint, seed, changes = sys.argv[1:]
+    master, source, checkpoints, seed, name, home, *scenarios = sys.argv[1:]
     conf = {
         "spark.executor.memory": "512m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
     session, _ = start_session("changing", master=master, conf=conf)
-    out, done, found = ud.sinks.memory(), threading.Event(), {}
-
-    def start(live: LiveTopology) -> None:
-        def work() -> None:
-            found["changes"] = change_often(live, int(seed), int(changes), done)
-
-        found["thread"] = threading.Thread(target=work)
-        found["thread"].start()
-
-    ran: Counter[str] = Counter()
-    elsewhere: list[Any] = []
-
-    def look(batch: ud.BatchSummary) -> None:
-        assert batch.plan is not None
-        for report in batch.reports:
-            if report.operator is not None and report.instance is not None:
-                planned = batch.plan.instances[report.operator][report.instance].worker
-                ran[report.worker] += 1
-                if planned != report.worker:
-                    elsewhere.append(
-                        [batch.batch_id, report.operator, report.instance, planned, report.worker]
-                    )
-
-    result = ud.run(
-        build(source, out),
-        checkpoint=checkpoint,
-        spark=session,
-        until_idle=True,
-        on_start=start,
-        progress=look,
-    )
-    done.set()
-    found["thread"].join()
-    rows = [row for batch in sorted(out.batches) for row in out.batches[batch].to_pylist()]
-    print(
-        json.dumps(
-            {
-                "rows": rows,
-                "changes": found["changes"],
-                "batches": result.batches,
-                "ran": dict(ran),
-                "elsewhere": elsewhere,
-            }
-        )
-    )
+    for scenario in scenarios:
+        what, _, count = scenario.partition(":")
+        known: dict[str, Callable[[Run], list[Told]]] = {
+            "random": lambda run, count=count: at_random(run, int(count)),  # type: ignore[misc]
+            "vanish": vanish,
+            "join_and_drain": join_and_drain,
+            "refusals": refusals,
+        }
+        run = Run(int(seed), name, Path(home))
+        told = play(session, source, f"{checkpoints}/{what}", run, known[what])
+        print(json.dumps({"scenario": what, **told}), flush=True)
     session.stop()
 
 

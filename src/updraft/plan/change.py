@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from updraft.plan.initial import initial_plan
 from updraft.plan.model import Instance, Plan, Worker, worker_order
 from updraft.plan.regroup import regroup
 from updraft.plan.validate import limits_of, parallelism_problem
@@ -120,6 +121,21 @@ def drain(plan: Plan, worker: str, workers: Iterable[Worker]) -> Plan | Refusal:
             for found in instances[instance.operator]
         )
     return _next(plan, instances, rest)
+
+
+def without_workers(plan: Plan, lost: Iterable[str], workers: Iterable[Worker], graph: Graph) -> Plan:
+    """The plan without workers that are gone: their instances go where a drain would send them.
+
+    When nothing of the old workers is left, the instances are dealt anew.
+    """
+    here = tuple(workers)
+    left = plan
+    for worker in sorted(lost, key=worker_order):
+        found = drain(left, worker, here)
+        if isinstance(found, Refusal):
+            return replace(initial_plan(graph, here), version=plan.version + 1)
+        left = found
+    return replace(left, version=plan.version + 1)
 
 
 def _next(plan: Plan, instances: Mapping[str, tuple[Instance, ...]], workers: Sequence[Worker]) -> Plan:

@@ -33,8 +33,17 @@ from updraft.topology.graph import Graph, StatefulNode
 class Plans(Protocol):
     """Says which job, and so which plan, a batch runs with: a `LiveTopology`, or a `FixedPlan`."""
 
+    @property
+    def job(self) -> BatchJob:
+        """That of the plan in effect."""
+        ...
+
     def begin_batch(self, batch: int) -> BatchJob:
         """A batch begins; from here to `end_batch` the plan stays."""
+        ...
+
+    def repair(self, batch: int) -> bool:
+        """Go on without workers that are gone; False if none is."""
         ...
 
     def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
@@ -54,6 +63,9 @@ class FixedPlan:
 
     def begin_batch(self, batch: int) -> BatchJob:
         return self.job
+
+    def repair(self, batch: int) -> bool:
+        return False
 
     def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
         return None
@@ -116,7 +128,7 @@ class Engine:
         rows_in = 0
         committed = False
         try:
-            result, attempt = self._run_job(job, frame, batch_id)
+            job, result, attempt = self._run_job(job, frame, batch_id)
             self._raise_failures(batch_id, result)
             faults.reach("processed", batch_id)
             self._deliver(batch_id, result)
@@ -131,8 +143,8 @@ class Engine:
         faults.reach("committed", batch_id)
         self._account(batch_id, job.plan, result, rows_in, time.perf_counter() - started)
 
-    def _run_job(self, job: BatchJob, frame: DataFrame, batch_id: int) -> tuple[JobResult, int]:
-        """Run the batch; once more if a worker did not have the copies it was thought to have."""
+    def _run_job(self, job: BatchJob, frame: DataFrame, batch_id: int) -> tuple[BatchJob, JobResult, int]:
+        """Run the batch; again if a worker was lost, or did not have the copies it was thought to have."""
         drops, retired = self.residence.take_drops(), self.residence.retired(self.checkpoint.take_retired())
         while True:
             attempt = self._attempts[batch_id] = (
@@ -149,9 +161,15 @@ class Engine:
                 levels=self._levels(job.plan),
             )
             faults.reach("begun", batch_id)
-            result = job.run(frame, batch)
+            try:
+                result = job.run(frame, batch)
+            except Exception:
+                if not self.plans.repair(batch_id):
+                    raise
+                job = self.plans.job
+                continue
             if not self._distrust_copies(job.plan, result.reports):
-                return result, attempt
+                return job, result, attempt
 
     def _distrust_copies(self, plan: Plan, reports: tuple[Report, ...]) -> bool:
         """Whether workers lack state that copies were to give them; they read the checkpoint's from now on."""

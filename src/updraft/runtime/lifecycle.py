@@ -35,7 +35,7 @@ from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
 from updraft.runtime.session import start_session
 from updraft.runtime.transfer import Transfer
-from updraft.runtime.workers import is_embedded, list_workers, release_worker, wait_for_workers
+from updraft.runtime.workers import is_embedded, list_workers, release_worker, wait_for_workers, worker_ids
 from updraft.sinks import Wants, as_sink
 from updraft.topology import Graph, Topology, compile_topology
 from updraft.topology.records import SourceRecord
@@ -243,6 +243,7 @@ def _engine(
             make_job=make_job,
             transfer=None if embedded else Transfer(primitives, storage),
             workers=lambda: list_workers(context),
+            alive=lambda: worker_ids(context),
             release=lambda worker: release_worker(context, worker),
             journal=_journal(state),
             options=options.live,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from updraft.control import (
+    ChangeRecord,
     ChangeRefused,
     ChangeTicket,
     Drain,
@@ -29,7 +30,7 @@ from updraft.control import (
     UnknownChange,
 )
 from updraft.control.proposals import preview_of, target_of
-from updraft.plan import Plan, Worker, strategy_named
+from updraft.plan import Plan, Worker, strategy_named, without_workers
 from updraft.plan.migration import advance, advance_all, begin
 from updraft.plan.preparation import PREPARING, Migration, Phase
 from updraft.plan.protocol import (
@@ -83,6 +84,7 @@ class LiveTopology:
         make_job: Callable[[Plan, tuple[Worker, ...]], BatchJob],
         transfer: Transfer | None,  # None: embedded, nothing is ever copied
         workers: Callable[[], tuple[Worker, ...]],
+        alive: Callable[[], frozenset[str]],
         release: Callable[[str], None],
         journal: Journal | None,
         options: LiveOptions,
@@ -93,6 +95,7 @@ class LiveTopology:
         self._make_job = make_job
         self._transfer = transfer
         self._workers = workers
+        self._alive = alive
         self._release = release
         self._journal = journal
         self._options = options
@@ -116,6 +119,7 @@ class LiveTopology:
     def begin_batch(self, batch: int) -> BatchJob:
         """The job to run this batch with; a switch happens here."""
         self._in_batch.acquire()
+        self.repair(batch)
         change = self._change
         if change is not None and change.is_near:
             started = time.perf_counter()
@@ -124,6 +128,54 @@ class LiveTopology:
                 if _phase(change) is Phase.PROMOTED:
                     change.boundary_s = time.perf_counter() - started
         return self.job
+
+    def repair(self, batch: int) -> bool:
+        """Take everything off workers that are gone; whether there were any. State then comes from the checkpoint.
+
+        A stage that wants a dead executor would wait for it for as long as `spark.locality.wait.process` says.
+        """
+        lost = self._lost()
+        if not lost:
+            return False
+        started = time.time()
+        with self._turn:
+            change = self._change
+            if change is not None and change.outcome is Outcome.RUNNING:
+                self._over(change, Outcome.FAILED, f"worker {', '.join(sorted(lost))} was lost; ask again")
+            before = self.job.plan
+            workers = self._await_workers()
+            plan = without_workers(before, lost, workers, self._graph)
+            for worker in lost:
+                self._residence.lose(worker)
+            self._retired_jobs.append(self.job)
+            self.job = self._make_job(plan.effective(batch), workers)
+            self._batch_s.clear()
+        if self._journal is not None:
+            self._journal.append(
+                ChangeRecord(
+                    id=self._next_id(),
+                    who="updraft",
+                    request={"kind": "recover", "lost": sorted(lost)},
+                    started_at=started,
+                    outcome=Outcome.DONE,
+                    plan_from=before.version,
+                    plan_to=plan.version,
+                    ended_at=time.time(),
+                    duration_ms=round(1000 * (time.time() - started), 1),
+                )
+            )
+        log.warning("workers %s were lost; plan %d goes on without them", sorted(lost), plan.version)
+        return True
+
+    def _lost(self) -> frozenset[str]:
+        planned = self.job.plan.workers()
+        return frozenset(planned) - self._alive() if planned else frozenset()
+
+    def _await_workers(self) -> tuple[Worker, ...]:
+        """The workers there are; if all are gone, Spark may still start new ones."""
+        while not (workers := self._workers()) and not self._closed.is_set():
+            time.sleep(0.2)
+        return workers
 
     def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
         """The batch is over; nothing of a batch that failed counts."""
@@ -281,9 +333,9 @@ class LiveTopology:
                 self._release(change.request.worker)
             self._over(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
-            log.exception("change %d", change.id)
             with self._turn:
                 if change.outcome is Outcome.RUNNING:
+                    log.exception("change %d failed", change.id)
                     self._over(change, Outcome.FAILED, f"{type(error).__name__}: {error}")
 
     def _prepare_round(self, change: Change, number: int, inherited: Migration | None) -> bool:

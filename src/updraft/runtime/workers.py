@@ -55,6 +55,13 @@ def list_workers(context: SparkContext) -> tuple[Worker, ...]:
     return tuple(sorted(found, key=lambda worker: (len(worker.id), worker.id)))
 
 
+def worker_ids(context: SparkContext) -> frozenset[str]:
+    """Ids of the live executors, in two calls: cheap enough for every batch. Empty when embedded."""
+    if is_embedded(context):
+        return frozenset()
+    return frozenset(filter(None, context._jsc.sc().getExecutorIds().mkString(",").split(",")))
+
+
 def release_worker(context: SparkContext, worker: str) -> None:
     """Give an executor back to the cluster manager; it is not replaced."""
     jvm = context._jvm
