@@ -1,0 +1,130 @@
+"""`adaptive`: paper 2 §III-A. CPU demand and share per instance; what scales is the share, not the number of instances.
+
+κ = mean CPU per row over φ slots (eq. 2); demand R = ψ · κ with ψ = predicted rows plus mean queue change (eq. 1, 3); per
+instance r = R / T (eq. 4), raised at once, lowered only when the accumulated decrease reaches θ/2; allocated
+r̂ = ceil((r + θ/2) / θ) · θ (eq. 5). Workers: as many as the shares add up to. Predicted rows come with the forecast
+(`predict/operators.py`); without one, the measured rate is used.
+
+Deviations. Instances are raised to the operator's maximum only where it declares one, else as far as r must be at most one
+core. With Execution.STAGES an instance works only in its level's turn, so a share of r would make each level last as long
+as the whole batch may: shares are scaled so that all levels together fit. A backlog counts as in `load.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import ceil
+
+from updraft.policy.load import planned_load
+from updraft.policy.model import Decision, Forecast, Memory, OperatorLoad, Slot, Snapshot, hold
+from updraft.policy.settings import Execution, Settings, bounds
+
+RULE = "adaptive (paper 2 §III-A)"
+
+
+def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settings: Settings) -> Decision:
+    """Shares for the predicted demand, and the workers that can give them."""
+    load = planned_load(snapshot, forecast, settings)
+    if load is None:
+        return hold(snapshot, memory, RULE, "input rate not measured")
+    more = load.rows_per_s / snapshot.input_rows_per_s if snapshot.input_rows_per_s else 1.0
+    predicted = forecast.operators if forecast is not None else {}
+    parallelism: dict[str, int] = {}
+    held: dict[str, float] = {}
+    unmet: list[str] = []
+    for operator in snapshot.operators:
+        demand = _demand_cores(operator, predicted.get(operator.name), snapshot.slot_s, settings) * max(
+            1.0, more
+        )
+        count = _instances(operator, demand, settings)
+        parallelism[operator.name] = count
+        held[operator.name] = _held(demand / count, memory.demand_cores.get(operator.name), settings.theta)
+        if demand / count > 1:
+            unmet.append(
+                f"operator '{operator.name}' needs {demand:.1f} cores and may have {count} instances of one core: "
+                "raise its max_parallelism"
+            )
+    shares = {name: _allocated(r, settings.theta) for name, r in _stretched(snapshot, held, settings).items()}
+    workers, wanted = _workers(snapshot, shares, parallelism, settings)
+    if workers < wanted:
+        unmet.append(f"shares need {wanted} workers, max_workers is {settings.max_workers}")
+    return Decision(
+        parallelism=parallelism,
+        workers=workers,
+        shares=shares,
+        rule=RULE,
+        reasons=(f"{load.reason}: shares " + ", ".join(f"{n} {s:.1f}" for n, s in sorted(shares.items())),),
+        unmet=tuple(unmet),
+        expected={"cores": sum(held[name] * parallelism[name] for name in held)},
+        memory=replace(memory, demand_cores=held),
+    )
+
+
+def cpu_s_per_row(slots: Sequence[Slot]) -> float | None:
+    """κ of eq. 2: the mean over slots of CPU per row; slots without rows say nothing."""
+    found = [slot.cpu_s / slot.rows_in for slot in slots if slot.rows_in > 0]
+    return sum(found) / len(found) if found else None
+
+
+def _demand_cores(
+    operator: OperatorLoad, predicted_per_s: float | None, slot_s: float, settings: Settings
+) -> float:
+    slots = operator.slots[-settings.phi :]
+    kappa = cpu_s_per_row(slots)
+    kappa = operator.cpu_s_per_row if kappa is None else kappa
+    arriving = predicted_per_s if predicted_per_s is not None else operator.rows_in_per_s
+    if kappa is None or arriving is None:
+        return sum(instance.cores or 0.0 for instance in operator.instances)
+    change = sum(slot.queue_change_rows for slot in slots) / len(slots) if slots else 0.0
+    return max(0.0, arriving + change / slot_s) * kappa
+
+
+def _instances(operator: OperatorLoad, demand_cores: float, settings: Settings) -> int:
+    lowest, highest = bounds(settings, operator)
+    if operator.highest is not None and highest is not None:
+        return max(lowest, highest)
+    needed = max(lowest, operator.parallelism, ceil(demand_cores / settings.core_max))
+    return needed if highest is None else min(needed, highest)
+
+
+def _held(wanted: float, before: float | None, theta: float) -> float:
+    """Raise at once, lower lazily: a decrease counts when it has added up to half a step."""
+    if before is None or wanted >= before or before - wanted >= theta / 2:
+        return wanted
+    return before
+
+
+def _allocated(r: float, theta: float) -> float:
+    """Eq. 5; an instance is one thread and cannot use more than a core."""
+    return min(1.0, ceil((r + theta / 2) / theta - 1e-9) * theta)
+
+
+def _stretched(snapshot: Snapshot, held: Mapping[str, float], settings: Settings) -> dict[str, float]:
+    """Shares while an instance's level has its turn."""
+    if settings.execution is Execution.PIPELINE:
+        return dict(held)
+    levels: dict[int, float] = {}
+    for operator in snapshot.operators:
+        levels[operator.level] = max(levels.get(operator.level, 0.0), held[operator.name])
+    source = snapshot.source_s_per_row * (snapshot.input_rows_per_s or 0.0)
+    total = sum(levels.values()) + source
+    return {
+        o.name: held[o.name] * total / levels[o.level] if levels[o.level] > 0 else 0.0
+        for o in snapshot.operators
+    }
+
+
+def _workers(
+    snapshot: Snapshot, shares: Mapping[str, float], parallelism: Mapping[str, int], settings: Settings
+) -> tuple[int, int]:
+    """(workers, workers wanted): cores for all shares that are used at the same time."""
+    if not snapshot.workers:
+        return 0, 0
+    cores = min(worker.cores for worker in snapshot.workers)
+    at_once: dict[int, float] = {}
+    for operator in snapshot.operators:
+        level = 0 if settings.execution is Execution.PIPELINE else operator.level
+        at_once[level] = at_once.get(level, 0.0) + shares[operator.name] * parallelism[operator.name]
+    wanted = max(settings.min_workers, ceil(max(at_once.values(), default=0.0) / cores - 1e-9))
+    return (wanted if settings.max_workers is None else min(wanted, settings.max_workers)), wanted
