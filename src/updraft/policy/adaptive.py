@@ -5,9 +5,11 @@ instance r = R / T (eq. 4), raised at once, lowered only when the accumulated de
 r̂ = ceil((r + θ/2) / θ) · θ (eq. 5). Workers: as many as the shares add up to. Predicted rows come with the forecast
 (`predict/operators.py`); without one, the measured rate is used.
 
-Deviations. Instances are raised to the operator's maximum only where it declares one, else as far as r must be at most one
-core. With Execution.STAGES an instance works only in its level's turn, so a share of r would make each level last as long
-as the whole batch may: shares are scaled so that all levels together fit. A backlog counts as in `load.py`.
+Deviations, with Execution.STAGES (Spark; PIPELINE is the paper's model): the paper keeps every operator at its maximum because
+a change of parallelism restarts workers. Here it does not, and more instances than cores only wait for each other, so
+parallelism is sized as in `sizing.py` for the same load. An instance works only in its level's turn, so a share of r would
+make each level last as long as the whole batch may: shares are scaled so that all levels together fit. A backlog
+counts as in `load.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from math import ceil
 from updraft.policy.load import planned_load
 from updraft.policy.model import Decision, Forecast, Memory, OperatorLoad, Slot, Snapshot, hold
 from updraft.policy.settings import Execution, Settings, bounds
+from updraft.policy.symbiotic import sizer_of
 
 RULE = "adaptive (paper 2 §III-A)"
 
@@ -30,19 +33,19 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
         return hold(snapshot, memory, RULE, "input rate not measured")
     more = load.rows_per_s / snapshot.input_rows_per_s if snapshot.input_rows_per_s else 1.0
     predicted = forecast.operators if forecast is not None else {}
-    parallelism: dict[str, int] = {}
+    demands = {
+        o.name: _demand_cores(o, predicted.get(o.name), snapshot.slot_s, settings) * max(1.0, more)
+        for o in snapshot.operators
+    }
+    parallelism = _parallelism(snapshot, demands, load.rows_per_s, settings)
     held: dict[str, float] = {}
     unmet: list[str] = []
-    for operator in snapshot.operators:
-        demand = _demand_cores(operator, predicted.get(operator.name), snapshot.slot_s, settings) * max(
-            1.0, more
-        )
-        count = _instances(operator, demand, settings)
-        parallelism[operator.name] = count
-        held[operator.name] = _held(demand / count, memory.demand_cores.get(operator.name), settings.theta)
+    for name, demand in demands.items():
+        count = parallelism[name]
+        held[name] = _held(demand / count, memory.demand_cores.get(name), settings.theta)
         if demand / count > 1:
             unmet.append(
-                f"operator '{operator.name}' needs {demand:.1f} cores and may have {count} instances of one core: "
+                f"operator '{name}' needs {demand:.1f} cores and may have {count} instances of one core: "
                 "raise its max_parallelism"
             )
     shares = {name: _allocated(r, settings.theta) for name, r in _stretched(snapshot, held, settings).items()}
@@ -80,12 +83,22 @@ def _demand_cores(
     return max(0.0, arriving + change / slot_s) * kappa
 
 
-def _instances(operator: OperatorLoad, demand_cores: float, settings: Settings) -> int:
+def _parallelism(
+    snapshot: Snapshot, demands: Mapping[str, float], rows_per_s: float, settings: Settings
+) -> dict[str, int]:
+    if settings.execution is Execution.STAGES:
+        return sizer_of(snapshot, settings).settled_parallelism(rows_per_s)
+    return {
+        operator.name: _most(operator, demands[operator.name], settings) for operator in snapshot.operators
+    }
+
+
+def _most(operator: OperatorLoad, demand_cores: float, settings: Settings) -> int:
+    """The operator's maximum; without one, so many that none needs more than core_max."""
     lowest, highest = bounds(settings, operator)
-    if operator.highest is not None and highest is not None:
+    if highest is not None:
         return max(lowest, highest)
-    needed = max(lowest, operator.parallelism, ceil(demand_cores / settings.core_max))
-    return needed if highest is None else min(needed, highest)
+    return max(lowest, operator.parallelism, ceil(demand_cores / settings.core_max))
 
 
 def _held(wanted: float, before: float | None, theta: float) -> float:
@@ -118,13 +131,16 @@ def _stretched(snapshot: Snapshot, held: Mapping[str, float], settings: Settings
 def _workers(
     snapshot: Snapshot, shares: Mapping[str, float], parallelism: Mapping[str, int], settings: Settings
 ) -> tuple[int, int]:
-    """(workers, workers wanted): cores for all shares that are used at the same time."""
+    """(workers, workers wanted): cores for all shares; in stages, one for every instance of the widest level."""
     if not snapshot.workers:
         return 0, 0
     cores = min(worker.cores for worker in snapshot.workers)
-    at_once: dict[int, float] = {}
-    for operator in snapshot.operators:
-        level = 0 if settings.execution is Execution.PIPELINE else operator.level
-        at_once[level] = at_once.get(level, 0.0) + shares[operator.name] * parallelism[operator.name]
-    wanted = max(settings.min_workers, ceil(max(at_once.values(), default=0.0) / cores - 1e-9))
+    if settings.execution is Execution.PIPELINE:
+        needed = sum(shares[name] * count for name, count in parallelism.items())
+    else:
+        widest: dict[int, int] = {}
+        for operator in snapshot.operators:
+            widest[operator.level] = widest.get(operator.level, 0) + parallelism[operator.name]
+        needed = float(max(widest.values(), default=0))
+    wanted = max(settings.min_workers, ceil(needed / cores - 1e-9))
     return (wanted if settings.max_workers is None else min(wanted, settings.max_workers)), wanted

@@ -33,14 +33,14 @@ def remember(snapshot: Snapshot, wanted: Configuration, memory: Memory, settings
 def settling(
     snapshot: Snapshot, wanted: Configuration, memory: Memory, settings: Settings
 ) -> tuple[Configuration, str | None]:
-    """Right after a change nothing is decided: what is measured is still the old configuration and the change itself."""
+    """Right after a change nothing is decided: what is measured is still the old configuration and the change itself.
+    Unless so much more arrives that the change was made for another load: half of a step was seen, now all of it is."""
     since = _since_change(snapshot, memory)
-    if since is None or since >= settings.stability.settle_s:
+    if since is None or since >= settings.stability.settle_s or _other_load(snapshot, memory, settings):
         return wanted, None
-    return (
-        snapshot.configuration,
-        f"changed {since:.0f} s ago, settles for {settings.stability.settle_s:.0f} s",
-    )
+    pending = memory.change is not None and memory.change.seen_s is None
+    kept = memory.change.after if memory.change is not None and pending else snapshot.configuration
+    return kept, f"changed {since:.0f} s ago, settles for {settings.stability.settle_s:.0f} s"
 
 
 def cooling_down(
@@ -85,7 +85,14 @@ def lazy(
         },
         workers=max(wanted.workers, min(now.workers, max(w.workers for w in needed))),
     )
-    return most, None if most == wanted else f"more was wanted within the last {after_s:.0f} s"
+    if most == wanted:
+        return most, None
+    if wanted.workers < now.workers and most.workers == now.workers:
+        # Giving up an instance now would start the cooldown, and the worker would be kept for longer.
+        return _nothing_taken(
+            snapshot, wanted
+        ), f"a worker can be freed when nothing more was wanted for {after_s:.0f} s"
+    return most, f"more was wanted within the last {after_s:.0f} s"
 
 
 def paying(
@@ -129,6 +136,14 @@ def held_back(
             blocked.append(f"{wanted} held back: {reason}")
         wanted = allowed
     return wanted, tuple(blocked)
+
+
+def _other_load(snapshot: Snapshot, memory: Memory, settings: Settings) -> bool:
+    before = memory.change.rows_per_s if memory.change is not None else None
+    if before is None or snapshot.input_rows_per_s is None:
+        return False
+    tolerance = settings.stability.tolerance
+    return snapshot.input_rows_per_s > before * (1 + tolerance) / (1 - tolerance)
 
 
 def _since_change(snapshot: Snapshot, memory: Memory) -> float | None:

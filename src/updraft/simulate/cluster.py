@@ -71,7 +71,7 @@ class Hardware:
     batch_s: float = 0.1  # fixed cost of a batch
     instance_s: float = 0.005  # and of each instance in it
     change_s: float = 0.3  # a change of plan holds the next batch up by this
-    provision_s: float = 20.0  # from asking for a worker to having it
+    provision_s: float = 10.0  # from asking for a worker to having it
     overhead_cores: float = 0.05  # of each worker, always
     overhead_share: float = 0.05  # and per CPU second of its instances
 
@@ -90,9 +90,10 @@ class VirtualCluster:
         self._hardware = hardware
         self._arrivals = arrivals
         self._running = start
-        self._asked: tuple[float, Configuration] | None = None
+        self._wanted = start
+        self._here = start.workers
+        self._coming: list[float] = []  # when each worker asked for will be there
         self._shares: dict[str, float] = {}
-        self._pending_delay_s = 0.0
         self._taken = 0.0
         self._batch = 0
         self._last_begin_s = 0.0
@@ -108,8 +109,7 @@ class VirtualCluster:
     @property
     def paid_workers(self) -> int:
         """Workers that are there or on their way."""
-        asked = self._asked[1].workers if self._asked is not None else 0
-        return max(self._running.workers, asked)
+        return self._here + len(self._coming)
 
     @property
     def workers(self) -> tuple[WorkerUse, ...]:
@@ -131,12 +131,9 @@ class VirtualCluster:
         wanted = Configuration(
             parallelism=wanted.parallelism, workers=min(wanted.workers, self._hardware.max_workers)
         )
-        if wanted == self._running:
-            self._asked = None
-        elif wanted.workers > self._running.workers:
-            self._asked = (self.now_s + self._hardware.provision_s, wanted)
-        else:
-            self._asked = (self.now_s, wanted)
+        self._wanted = wanted
+        missing = wanted.workers - self.paid_workers
+        self._coming += [self.now_s + self._hardware.provision_s] * max(0, missing)
 
     def advance(self) -> BatchMetrics:
         """Wait for the trigger, run one batch, return its report."""
@@ -164,9 +161,11 @@ class VirtualCluster:
         return report
 
     def _switch(self) -> float | None:
-        if self._asked is None or self._asked[0] > self.now_s:
+        self._here += sum(at_s <= self.now_s for at_s in self._coming)
+        self._coming = [at_s for at_s in self._coming if at_s > self.now_s]
+        if self._wanted == self._running or self._wanted.workers > self._here:
             return None
-        self._running, self._asked = self._asked[1], None
+        self._running, self._here, self._coming = self._wanted, self._wanted.workers, []
         self.plan_since_batch = self._batch
         return self._hardware.change_s
 

@@ -57,7 +57,8 @@ class Result:
 
     degradation: float
     nodes_saved: float
-    changes: int
+    changes: int  # of the plan
+    share_changes: int  # of CPU shares alone: no task moves
     latency_p99_ms: float
     forecast_error: float | None
     rounds: tuple[Round, ...]
@@ -162,12 +163,12 @@ def _result(
     running = [found.running for found in rounds] + [cluster.configuration]
     shares = [tuple(sorted(found.decision.shares.items())) for found in rounds]
     changes = sum(a != b for a, b in pairwise(running))
-    changes += sum(a != b for a, b in pairwise(shares))
     errors = [found.forecast.error for found in rounds if found.forecast and found.forecast.error is not None]
     return Result(
         degradation=_degradation(batches, cluster, trial.load.seconds),
         nodes_saved=1 - held / (len(rounds) * trial.hardware.max_workers) if rounds else 0.0,
         changes=changes,
+        share_changes=sum(a != b for a, b in pairwise(shares)),
         latency_p99_ms=_latency_p99_s(batches) * 1000,
         forecast_error=sum(errors) / len(errors) if errors else None,
         rounds=tuple(rounds),
