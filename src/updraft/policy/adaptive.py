@@ -48,7 +48,8 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
                 f"operator '{name}' needs {demand:.1f} cores and may have {count} instances of one core: "
                 "raise its max_parallelism"
             )
-    shares = {name: _allocated(r, settings.theta) for name, r in _stretched(snapshot, held, settings).items()}
+    stretched = _stretched(snapshot, held, settings)
+    shares = {name: _kept(r, memory.shares.get(name), settings.theta) for name, r in stretched.items()}
     workers, wanted = _workers(snapshot, shares, parallelism, settings)
     if workers < wanted:
         unmet.append(f"shares need {wanted} workers, max_workers is {settings.max_workers}")
@@ -111,6 +112,12 @@ def _held(wanted: float, before: float | None, theta: float) -> float:
 def _allocated(r: float, theta: float) -> float:
     """Eq. 5; an instance is one thread and cannot use more than a core."""
     return min(1.0, ceil((r + theta / 2) / theta - 1e-9) * theta)
+
+
+def _kept(r: float, before: float | None, theta: float) -> float:
+    """The share of eq. 5, but half of its margin may be used up before it is raised: r at the edge of a step would flap."""
+    wanted = _allocated(r, theta)
+    return before if before is not None and wanted > before >= r + theta / 4 else wanted
 
 
 def _stretched(snapshot: Snapshot, held: Mapping[str, float], settings: Settings) -> dict[str, float]:

@@ -39,7 +39,7 @@ def judge(snapshot: Snapshot, memory: Memory, settings: Settings) -> Verdict:
         return Verdict(memory=replace(memory, change=None))  # never applied (advice only, or refused)
     if snapshot.configuration != change.after:
         return Verdict(memory=replace(memory, change=None))  # somebody else changed it
-    if now_s - change.seen_s < max(settings.stability.settle_s, snapshot.period_s):
+    if now_s - change.seen_s < snapshot.period_s or now_s - change.at_s < settings.stability.settle_s:
         return Verdict(memory=memory)
     done = replace(memory, change=None)
     reason = _worse(snapshot, change, settings) if settings.stability.roll_back else ""

@@ -33,14 +33,16 @@ def remember(snapshot: Snapshot, wanted: Configuration, memory: Memory, settings
 def settling(
     snapshot: Snapshot, wanted: Configuration, memory: Memory, settings: Settings
 ) -> tuple[Configuration, str | None]:
-    """Right after a change nothing is decided: what is measured is still the old configuration and the change itself.
-    Unless so much more arrives that the change was made for another load: half of a step was seen, now all of it is."""
-    since = _since_change(snapshot, memory)
-    if since is None or since >= settings.stability.settle_s or _other_load(snapshot, memory, settings):
+    """One change at a time: until its effect is measured and judged, what is seen is the old configuration and the change
+    itself. Unless so much more arrives that it was made for another load: half of a step was seen, now all of it is."""
+    since, change = _since_change(snapshot, memory), memory.change
+    if since is None or (since >= settings.stability.settle_s and change is None):
         return wanted, None
-    pending = memory.change is not None and memory.change.seen_s is None
-    kept = memory.change.after if memory.change is not None and pending else snapshot.configuration
-    return kept, f"changed {since:.0f} s ago, settles for {settings.stability.settle_s:.0f} s"
+    if _other_load(snapshot, memory, settings):
+        return wanted, None
+    if change is not None and change.seen_s is None:
+        return change.after, f"waiting for {change.after}, decided {since:.0f} s ago"
+    return snapshot.configuration, f"changed {since:.0f} s ago, its effect is not known yet"
 
 
 def cooling_down(

@@ -1,7 +1,7 @@
 """Virtual applications shaped like the papers': T1 rolling top-k and T2 sentiment (paper 5), FPD (paper 1).
 
 Costs per row are chosen so that 1000 rows per second need about three of four workers with two cores at 65 % of the time;
-selectivities of T1 follow the paper's Table 2 in spirit (a splitter that multiplies rows, ranks that thin them out), scaled down.
+selectivities of T1 follow the paper's Table 2 in spirit (a splitter multiplies rows, ranks thin them out), scaled down.
 """
 
 from __future__ import annotations
