@@ -77,7 +77,7 @@ def _grouped(db: sqlite3.Connection, table: str, ids: Sequence[int]) -> dict[int
         part = ids[start : start + 500]
         marks = ", ".join("?" * len(part))
         for row, *values in db.execute(
-            f"SELECT * FROM {table} WHERE batch_row IN ({marks}) ORDER BY rowid", part
+            f"SELECT * FROM {table} WHERE batch_row IN ({marks}) ORDER BY batch_row, rowid", part
         ):
             found.setdefault(row, []).append(tuple(values))
     return found
