@@ -206,6 +206,7 @@ class Memory:
 
     last_seen_s: float | None = None
     last_change_s: float | None = None
+    last_added_s: float | None = None  # when a change last gave something
     loads: tuple[float, ...] = ()  # input rates of the last rounds at this level of load
     wants: tuple[Want, ...] = ()
     change: Change | None = None  # whose outcome is not judged yet

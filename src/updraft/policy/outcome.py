@@ -52,7 +52,13 @@ def judge(snapshot: Snapshot, memory: Memory, settings: Settings) -> Verdict:
         smaller=change.after.less_than(change.before),
     )
     return Verdict(
-        memory=replace(done, rejected=(*memory.rejected, rejected), last_change_s=now_s, wants=()),
+        memory=replace(
+            done,
+            rejected=(*memory.rejected, rejected),
+            last_change_s=now_s,
+            last_added_s=now_s if rejected.smaller else memory.last_added_s,
+            wants=(),
+        ),
         back_to=change.before,
         reason=f"rolled back {change.after} to {change.before}: {reason}",
     )

@@ -35,6 +35,7 @@ def _wait(decision: Decision, chosen: str, snapshot: Snapshot, memory: Memory) -
     waiting = replace(
         decision.memory,
         last_change_s=memory.last_change_s,
+        last_added_s=memory.last_added_s,
         change=memory.change,
         shares=memory.shares,
         workers_asked=memory.workers_asked,

@@ -37,7 +37,7 @@ class Stability:
     tolerance: float = 0.2  # load this far around its recent mean is noise; 0 switches averaging off
     rounds: int = 12  # how many rounds that mean covers
     settle_s: float = 20.0  # after a change nothing is decided, its effect is not visible yet
-    cooldown_s: float = 120.0  # after a change nothing is taken away (paper 1: 12 rounds of 10 s)
+    cooldown_s: float = 120.0  # after something was added nothing is taken away (paper 1: 12 rounds of 10 s)
     scale_in_after_s: float = 60.0  # less must be enough for this long
     backlog_s: float = 5.0  # more input than this waiting: a backlog is being drained
     drain_s: float = 60.0  # in which a backlog should be gone; enters the load that is planned for

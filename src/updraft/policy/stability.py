@@ -1,8 +1,9 @@
 """Rules against restless scaling, for every policy: each looks at what is wanted and may hold part of it back, with a reason.
 
-Adding is never delayed beyond the time a change needs to show its effect; taking away is: not soon after a change, not while a
-backlog is drained, not before less has been enough for a while (and then down to the most that was wanted meanwhile), and
-not when the measured cost of a change eats what it saves. Papers 1 (cooldown) and 2 (lower lazily) have one rule each.
+Adding is never delayed beyond the time a change needs to show its effect; taking away is: not soon after something was added,
+not while a backlog is drained, not before less has been enough for a while (and then down to the most that was wanted
+meanwhile), and not when the measured cost of a change eats what it saves. Papers 1 (cooldown) and 2 (lower lazily) have one
+rule each.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ def settling(
 def cooling_down(
     snapshot: Snapshot, wanted: Configuration, memory: Memory, settings: Settings
 ) -> tuple[Configuration, str | None]:
-    """After a change nothing is taken away for a while (paper 1: for adding too; that only delays what is needed)."""
-    since = _since_change(snapshot, memory)
+    """After something was added nothing is taken away for a while (paper 1: after any change nothing is changed; that delays
+    what is needed, and makes a load that falls for long pay for every step)."""
+    added_s = memory.last_added_s
+    since = None if added_s is None else snapshot.taken_at_s - added_s
     if since is None or since >= settings.stability.cooldown_s:
         return wanted, None
-    return _nothing_taken(snapshot, wanted), f"cooldown: changed {since:.0f} s ago"
+    return _nothing_taken(snapshot, wanted), f"cooldown: something was added {since:.0f} s ago"
 
 
 def draining(

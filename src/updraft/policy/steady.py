@@ -73,6 +73,7 @@ def _changed(snapshot: Snapshot, after: Configuration, memory: Memory, settings:
     return replace(
         memory,
         last_change_s=now_s,
+        last_added_s=now_s if after.more_anywhere(snapshot.configuration) else memory.last_added_s,
         change=Change(
             at_s=now_s,
             before=snapshot.configuration,
@@ -95,6 +96,7 @@ def _clock(snapshot: Snapshot, memory: Memory) -> tuple[Memory, tuple[str, ...]]
         memory,
         last_seen_s=now_s,
         last_change_s=None if memory.last_change_s is None else now_s,
+        last_added_s=None if memory.last_added_s is None else now_s,
         loads=(),
         wants=(),
         change=None,
