@@ -17,6 +17,7 @@ from updraft.simulate import (
     load,
     simulate,
 )
+from updraft.simulate.compare import OVER, compare, table
 
 ONE = Application(
     name="one",
@@ -114,3 +115,11 @@ def test_row_has_the_fields_of_the_benchmark() -> None:
 def test_unknown_load_lists_the_known() -> None:
     with pytest.raises(UnknownLoad, match="there is no load 'flood'; there are: phases, season, sine"):
         load("flood")
+
+
+def test_table_has_a_row_per_load_and_a_column_per_side() -> None:
+    rows = list(compare((TOP_K,), ("steady",), (OVER, "symbiotic")))
+    assert [row["policy"] for row in rows] == [OVER, "symbiotic"]
+    text = table(rows)
+    assert "| load | over-provisioned | symbiotic |" in text
+    assert len([line for line in text.splitlines() if line.startswith("| steady |")]) == 1
