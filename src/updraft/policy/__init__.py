@@ -30,6 +30,7 @@ from updraft.policy.rounds import one_per_round
 from updraft.policy.settings import Execution, InvalidSettings, Settings, Stability, check
 
 __all__ = [
+    "POLICIES",
     "Configuration",
     "Decision",
     "Execution",
@@ -48,7 +49,6 @@ __all__ = [
     "OnlineView",
     "OnlineWorker",
     "OperatorLoad",
-    "POLICIES",
     "Policy",
     "Settings",
     "Slot",
