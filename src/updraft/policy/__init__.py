@@ -1,5 +1,17 @@
-"""Policies as pure functions: what should change, and why."""
+"""Elasticity policies: pure functions from what was measured to what should run."""
 
+from updraft.policy.model import (
+    Configuration,
+    Decision,
+    Forecast,
+    InstanceLoad,
+    Memory,
+    OperatorLoad,
+    Slot,
+    Snapshot,
+    Stream,
+    WorkerLoad,
+)
 from updraft.policy.online import (
     InvalidMeasurements,
     Load,
@@ -13,10 +25,21 @@ from updraft.policy.online import (
     OnlineWorker,
     decide_online,
 )
+from updraft.policy.registry import POLICIES, Policy, UnknownPolicy, policy
+from updraft.policy.rounds import one_per_round
+from updraft.policy.settings import Execution, InvalidSettings, Settings, Stability, check
 
 __all__ = [
+    "POLICIES",
+    "Configuration",
+    "Decision",
+    "Execution",
+    "Forecast",
+    "InstanceLoad",
     "InvalidMeasurements",
+    "InvalidSettings",
     "Load",
+    "Memory",
     "OnlineCase",
     "OnlineDecision",
     "OnlineInstance",
@@ -25,5 +48,17 @@ __all__ = [
     "OnlineSettings",
     "OnlineView",
     "OnlineWorker",
+    "OperatorLoad",
+    "Policy",
+    "Settings",
+    "Slot",
+    "Snapshot",
+    "Stability",
+    "Stream",
+    "UnknownPolicy",
+    "WorkerLoad",
+    "check",
     "decide_online",
+    "one_per_round",
+    "policy",
 ]

@@ -1,0 +1,125 @@
+"""Sums over batches: pressure, arrival rate, worker CPU, cost of changes. Pure parts of the snapshot."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from updraft.monitor.model import BatchMetrics, InstanceWork
+
+MOST_SILENCE = 6  # slots without a batch, after which nothing is said about the present
+
+
+@dataclass(slots=True, kw_only=True)
+class Sums:
+    """One operator's work, added up."""
+
+    rows_in: float = 0.0
+    rows_out: float = 0.0
+    cpu_s: float = 0.0
+    by_instance: dict[int, list[InstanceWork]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The batches of a period, the one before them, and the time they stand for."""
+
+    batches: tuple[BatchMetrics, ...]
+    before: BatchMetrics | None
+    seconds: float
+
+
+def window(
+    known: Sequence[BatchMetrics], now_s: float, period_s: float, slot_s: float, since_batch: int
+) -> Window:
+    """Batches that ended in the period, of the current plan if there are any; in overload at least the last one."""
+    recent = [b for b in known if b.ended_s > now_s - period_s]
+    if not recent:
+        recent = [b for b in known[-1:] if now_s - b.ended_s <= MOST_SILENCE * slot_s]
+    recent = [b for b in recent if b.batch_id >= since_batch] or recent[-1:]
+    if not recent:
+        return Window(batches=(), before=None, seconds=0.0)
+    last = recent[-1]
+    before = max(
+        (b for b in known if b.batch_id < recent[0].batch_id), key=lambda b: b.batch_id, default=None
+    )
+    # Shortly after a batch the next one is probably running and not in the books yet: that time is not idle.
+    end_s = last.ended_s if now_s - last.ended_s <= last.seconds else now_s
+    return Window(batches=tuple(recent), before=before, seconds=max(1e-9, end_s - recent[0].started_s))
+
+
+def consistent(
+    batches: Sequence[BatchMetrics], now_s: float, slot_s: float
+) -> tuple[list[BatchMetrics], tuple[str, ...]]:
+    """Batches of one unbroken clock, and what is wrong with it: from the last jump back on, only newer ones count."""
+    start = 0
+    for at in range(1, len(batches)):
+        if batches[at].started_s < batches[at - 1].started_s:
+            start = at
+    kept = [b for b in batches[start:] if b.started_s <= now_s]
+    if len(kept) < len(batches) - start:
+        return kept, ("batches are dated later than now: the clock went back",)
+    if len(kept) >= 2 and now_s - kept[-1].ended_s > MOST_SILENCE * slot_s:
+        return kept, (f"no batch since {now_s - kept[-1].ended_s:.0f} s",)
+    return kept, ()
+
+
+def sums_of(batches: Sequence[BatchMetrics]) -> dict[str, Sums]:
+    found: dict[str, Sums] = defaultdict(Sums)
+    for batch in batches:
+        for work in batch.instances:
+            sums = found[work.operator]
+            sums.rows_in += work.rows_in
+            sums.rows_out += work.rows_out
+            sums.cpu_s += work.cpu_s
+            sums.by_instance[work.instance].append(work)
+    return found
+
+
+def spent_on_rows_s(batches: Sequence[BatchMetrics]) -> float:
+    """Seconds spent on rows."""
+    total = 0.0
+    for batch in batches:
+        levels: dict[int, dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
+        for work in batch.instances:
+            levels[work.level][work.worker, work.slot] += work.wall_s
+        total += sum(max(busy.values()) for busy in levels.values())
+        total += max((source.wall_s for source in batch.sources), default=0.0)
+    return total
+
+
+def worker_cpu(worker: str, cores: int, found: Window) -> float | None:
+    """Share of the worker's cores that was used."""
+    used = [w.cpu_s for b in found.batches for w in b.workers if w.worker == worker]
+    known = [value for value in used if value is not None]
+    if not known or found.seconds <= 0:
+        return None
+    return sum(known) / found.seconds / max(1, cores)
+
+
+def source_s_per_row(batches: Sequence[BatchMetrics]) -> float:
+    rows = sum(b.rows_in for b in batches)
+    spent_s = sum(max((source.wall_s for source in b.sources), default=0.0) for b in batches)
+    return spent_s / rows if rows > 0 else 0.0
+
+
+def change_cost_s(batches: Sequence[BatchMetrics]) -> float | None:
+    """Mean delay of the last three changes."""
+    found = [b.change_delay_s for b in batches if b.change_delay_s is not None][-3:]
+    return sum(found) / len(found) if found else None
+
+
+def arrivals(found: Window) -> tuple[float | None, float | None]:
+    """(rows that arrived per second, growth of the backlog per second; None: unknown)."""
+    if not found.batches:
+        return None, None
+    taken = sum(b.rows_in for b in found.batches)
+    first, last = found.before, found.batches[-1]
+    if first is None and len(found.batches) > 1:
+        first, taken = found.batches[0], taken - found.batches[0].rows_in
+    if first is None or first.backlog_rows is None or last.backlog_rows is None:
+        return sum(b.rows_in for b in found.batches) / found.seconds, None
+    span_s = max(1e-9, last.ended_s - first.ended_s)
+    growth = last.backlog_rows - first.backlog_rows
+    return max(0.0, (taken + growth) / span_s), growth / span_s

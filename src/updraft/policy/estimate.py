@@ -1,0 +1,171 @@
+"""What a configuration would need at a load (paper 5 §3.2, the Estimator), from a profile or from what is measured now.
+
+Input rate → rate of every operator (selectivities) → CPU of an instance → CPU of a worker (overhead) → share of time.
+
+Deviations. (1) Spark runs the levels of a batch one after the other, so what must stay below a limit is not each instance by
+itself but the *sum over levels* of the slowest instance; `Execution.PIPELINE` is the paper's model. (2) The input of an
+operator is not split evenly when one task is heavier than that: an instance has at least the share of the heaviest task.
+(3) Without a profile, CPU is linear in rows (as in paper 2, eq. 2). (4) Where the measured share of time is more than the
+estimate for what runs (waiting, throttling, skew nobody measured), estimates are raised by that factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Protocol
+
+from updraft.policy.model import Configuration, OperatorLoad, Snapshot, Stream
+from updraft.policy.settings import Execution, Settings
+from updraft.policy.skew import heaviest_task
+
+MOST_CORRECTION = 4.0
+
+
+class Estimator(Protocol):
+    """A profile, or the like of it."""
+
+    def operator_rates(self, input_rows_per_s: float) -> Mapping[str, float]:
+        """Rows per second into each operator."""
+
+    def instance_cores(self, operator: str, rows_per_s: float) -> float:
+        """CPU of one instance that gets so many rows."""
+
+    def worker_cores(self, instance_cores: float) -> float:
+        """CPU of a worker, overhead included, whose instances need so much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """An estimator made of one snapshot: CPU per row and selectivities as they are now."""
+
+    order: tuple[str, ...]
+    streams: tuple[Stream, ...]
+    cpu_s_per_row: Mapping[str, float]
+    overhead_cores: float = 0.0
+
+    def operator_rates(self, input_rows_per_s: float) -> Mapping[str, float]:
+        return propagate(self.order, self.streams, input_rows_per_s)
+
+    def instance_cores(self, operator: str, rows_per_s: float) -> float:
+        return self.cpu_s_per_row.get(operator, 0.0) * rows_per_s
+
+    def worker_cores(self, instance_cores: float) -> float:
+        return instance_cores + self.overhead_cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a configuration is expected to need."""
+
+    instance_cores: Mapping[str, float]  # of the heaviest instance of each operator
+    time: float  # share of the time that rows take; the largest instance with Execution.PIPELINE
+    worker_cpu: tuple[float, ...]  # share of each worker's cores
+
+
+def propagate(order: Sequence[str], streams: Sequence[Stream], input_rows_per_s: float) -> dict[str, float]:
+    """Rates of operators, in topological order; a producer that is no operator is a source (getOperatorInputRate)."""
+    operators = set(order)
+    rates: dict[str, float] = {}
+    for name in order:
+        into = [stream for stream in streams if stream.consumer == name]
+        rates[name] = sum(
+            stream.selectivity
+            * (rates.get(stream.producer, 0.0) if stream.producer in operators else input_rows_per_s)
+            for stream in into
+        )
+    return rates
+
+
+def estimator_of(snapshot: Snapshot, settings: Settings) -> Estimator:
+    """The profile if there is one, else what the snapshot measured."""
+    if settings.profile is not None:
+        return settings.profile
+    spent: dict[str, float] = {}
+    for operator in snapshot.operators:
+        for instance in operator.instances:
+            if instance.worker is not None:
+                spent[instance.worker] = spent.get(instance.worker, 0.0) + (instance.cores or 0.0)
+    extra = [
+        worker.cpu * worker.cores - spent.get(worker.id, 0.0)
+        for worker in snapshot.workers
+        if worker.cpu is not None
+    ]
+    return Measured(
+        order=tuple(operator.name for operator in snapshot.operators),
+        streams=snapshot.streams,
+        cpu_s_per_row={o.name: o.cpu_s_per_row for o in snapshot.operators if o.cpu_s_per_row is not None},
+        overhead_cores=max(0.0, sum(extra) / len(extra)) if extra else 0.0,
+    )
+
+
+def cores_of(snapshot: Snapshot, settings: Settings, workers: int) -> tuple[int, ...]:
+    """Cores of so many workers: those that are there, then such as would be added."""
+    here = [worker.cores for worker in snapshot.workers][:workers]
+    new = min((worker.cores for worker in snapshot.workers), default=settings.worker_cores)
+    return (*here, *([new] * (workers - len(here)))) or (settings.worker_cores,)
+
+
+def largest_share(operator: OperatorLoad, parallelism: int) -> float:
+    """Share of an operator's rows that its heaviest instance gets: a task cannot be divided."""
+    heaviest = heaviest_task(operator)
+    return max(1 / parallelism, heaviest.share if heaviest is not None else 0.0)
+
+
+def estimate(
+    snapshot: Snapshot,
+    estimator: Estimator,
+    configuration: Configuration,
+    rows_per_s: float,
+    settings: Settings,
+) -> Estimate:
+    """CPU and time that a configuration needs at a load, with instances dealt to workers evenly."""
+    rates = estimator.operator_rates(rows_per_s)
+    cores = cores_of(snapshot, settings, configuration.workers)
+    on_worker = [0.0] * len(cores)
+    per_level: dict[int, list[float]] = {}
+    longest: dict[int, float] = {}
+    heaviest: dict[str, float] = {}
+    deal = cycle(range(len(cores)))
+    for operator in snapshot.operators:
+        count = configuration.parallelism.get(operator.name, operator.parallelism)
+        rate = rates.get(operator.name, 0.0)
+        top = largest_share(operator, count)
+        rest = (1 - top) / (count - 1) if count > 1 else 0.0
+        level = per_level.setdefault(operator.level, [0.0] * len(cores))
+        heaviest[operator.name] = estimator.instance_cores(operator.name, rate * top)
+        longest[operator.level] = max(longest.get(operator.level, 0.0), heaviest[operator.name])
+        other = estimator.instance_cores(operator.name, rate * rest)
+        for index in range(count):
+            at = next(deal)
+            level[at] += heaviest[operator.name] if index == 0 else other
+            on_worker[at] += heaviest[operator.name] if index == 0 else other
+    worker_cpu = tuple(estimator.worker_cores(used) / n for used, n in zip(on_worker, cores, strict=True))
+    if settings.execution is Execution.PIPELINE:
+        time = max(heaviest.values(), default=0.0)
+    else:
+        # A worker with more instances of a level than cores runs them in turn.
+        time = snapshot.source_s_per_row * rows_per_s + sum(
+            max(longest[level], *(used / n for used, n in zip(found, cores, strict=True)))
+            for level, found in per_level.items()
+        )
+    return Estimate(instance_cores=heaviest, time=time, worker_cpu=worker_cpu)
+
+
+def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings) -> float:
+    """By how much reality is slower than the estimate for what runs now; 1: it is not."""
+    processed = processed_rows_per_s(snapshot)
+    if snapshot.pressure is None or processed is None or snapshot.pressure < 0.1:
+        return 1.0
+    expected = estimate(snapshot, estimator, snapshot.configuration, processed, settings).time
+    if expected <= 0:
+        return 1.0
+    return min(MOST_CORRECTION, max(1.0, snapshot.pressure / expected))
+
+
+def processed_rows_per_s(snapshot: Snapshot) -> float | None:
+    """Input that was worked on: less than what arrived while a backlog grows."""
+    if snapshot.input_rows_per_s is None:
+        return None
+    return max(0.0, snapshot.input_rows_per_s - (snapshot.backlog_growth_per_s or 0.0))

@@ -1,0 +1,106 @@
+"""What became of the last change: judged once its effect is measured, rolled back if it made things worse, not repeated.
+
+Judged when a whole period was measured under the new configuration. Worse means, at a load no more than a tenth higher:
+it kept up before and does not now; or it could not keep up before, still cannot, and takes more time per row; or something was
+added and a row takes more time. No paper looks back at its decisions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from updraft.policy.load import stressed
+from updraft.policy.model import Change, Configuration, Memory, Rejected, Snapshot
+from updraft.policy.settings import Settings
+
+SAME_LOAD = 1.1
+MORE_LOAD = 1.25  # a rejected addition may be tried again when this much more arrives
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Memory after judging, and where to go back to (None: nowhere) with the reason."""
+
+    memory: Memory
+    back_to: Configuration | None = None
+    reason: str = ""
+
+
+def judge(snapshot: Snapshot, memory: Memory, settings: Settings) -> Verdict:
+    """Look at the change in progress, if there is one."""
+    change, now_s = memory.change, snapshot.taken_at_s
+    if change is None:
+        return Verdict(memory=memory)
+    if change.seen_s is None:
+        if snapshot.configuration == change.after:
+            return Verdict(memory=replace(memory, change=replace(change, seen_s=now_s)))
+        if now_s - change.at_s <= settings.provision_s + settings.stability.settle_s:
+            return Verdict(memory=memory)
+        return Verdict(memory=replace(memory, change=None))  # never applied (advice only, or refused)
+    if snapshot.configuration != change.after:
+        return Verdict(memory=replace(memory, change=None))  # somebody else changed it
+    if now_s - change.seen_s < snapshot.period_s or now_s - change.at_s < settings.stability.settle_s:
+        return Verdict(memory=memory)
+    done = replace(memory, change=None)
+    reason = _worse(snapshot, change, settings) if settings.stability.roll_back else ""
+    if not reason:
+        return Verdict(memory=done)
+    rejected = Rejected(
+        at_s=now_s,
+        configuration=change.after,
+        rows_per_s=change.rows_per_s,
+        smaller=change.after.less_than(change.before),
+    )
+    return Verdict(
+        memory=replace(
+            done,
+            rejected=(*memory.rejected, rejected),
+            last_change_s=now_s,
+            last_added_s=now_s if rejected.smaller else memory.last_added_s,
+            wants=(),
+        ),
+        back_to=change.before,
+        reason=f"rolled back {change.after} to {change.before}: {reason}",
+    )
+
+
+def refused(
+    snapshot: Snapshot, wanted: Configuration, memory: Memory, settings: Settings
+) -> tuple[str | None, Memory]:
+    """Why a configuration must not be tried again now, and the memory without what is forgotten."""
+    now_s, load = snapshot.taken_at_s, snapshot.input_rows_per_s
+    kept = tuple(r for r in memory.rejected if 0 <= now_s - r.at_s < settings.stability.reject_s)
+    memory = replace(memory, rejected=kept)
+    for old in kept:
+        before = old.rows_per_s
+        known = load is not None and before is not None
+        if old.smaller:
+            lighter = known and load < before / SAME_LOAD  # type: ignore[operator]
+            if not wanted.more_anywhere(old.configuration) and not lighter:
+                return f"{wanted} is no more than {old.configuration}, which made things worse", memory
+        elif wanted == old.configuration and not (known and load > before * MORE_LOAD):  # type: ignore[operator]
+            return f"{wanted} was tried and made things worse", memory
+    return None, memory
+
+
+def _worse(snapshot: Snapshot, change: Change, settings: Settings) -> str:
+    load, before = snapshot.input_rows_per_s, change.rows_per_s
+    if load is not None and before is not None and load > before * SAME_LOAD:
+        return ""  # more arrives than before: nothing can be said
+    slower = _slower(snapshot, change)
+    stressed_now = stressed(snapshot, settings)
+    limit = 1 + settings.stability.worse
+    if stressed_now and not change.stressed:
+        return "it kept up before and does not now"
+    if stressed_now and slower is not None and slower > limit:
+        return f"it still cannot keep up and a row takes {slower - 1:.0%} more time"
+    added = change.after.more_anywhere(change.before) and not change.before.more_anywhere(change.after)
+    enough = snapshot.pressure is not None and snapshot.pressure >= settings.core_min
+    if added and enough and slower is not None and slower > limit:
+        return f"more was given and a row takes {slower - 1:.0%} more time"
+    return ""
+
+
+def _slower(snapshot: Snapshot, change: Change) -> float | None:
+    now, before = snapshot.busy_s_per_row, change.busy_s_per_row
+    return now / before if now is not None and before else None

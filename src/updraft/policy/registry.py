@@ -1,0 +1,64 @@
+"""Policies by name. Every one gets the stability rules; `settings.stability` switches single ones off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from updraft.errors import UpdraftError
+from updraft.policy import adaptive, joint, static, symbiotic, threshold
+from updraft.policy.settings import Settings
+from updraft.policy.steady import steadied
+
+if TYPE_CHECKING:
+    from updraft.policy.model import Decide
+
+
+class UnknownPolicy(UpdraftError):
+    """No policy has this name; the message lists those there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A name, what it decides by, and the settings it implies."""
+
+    name: str
+    summary: str
+    decide: Decide
+    proactive: bool | None = None  # None: as set
+
+    def settings(self, settings: Settings) -> Settings:
+        """The settings this policy runs with."""
+        return settings if self.proactive is None else replace(settings, proactive=self.proactive)
+
+
+_KNOWN = (
+    Policy(name="static", summary="the plan of the start", decide=steadied(static.decide)),
+    Policy(name="threshold", summary="paper 1: doubling and halving", decide=steadied(threshold.decide)),
+    Policy(name="joint", summary="paper 5: more instances, one more worker", decide=steadied(joint.decide)),
+    Policy(
+        name="symbiotic",
+        summary="paper 5: operators, then the fewest workers, for the measured load",
+        decide=steadied(symbiotic.decide),
+        proactive=False,
+    ),
+    Policy(
+        name="symbiotic-proactive",
+        summary="paper 5: the same for the forecast",
+        decide=steadied(symbiotic.decide),
+        proactive=True,
+    ),
+    Policy(
+        name="adaptive", summary="paper 2: CPU shares for predicted demand", decide=steadied(adaptive.decide)
+    ),
+)
+
+POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _KNOWN}
+
+
+def policy(name: str, known: Mapping[str, Policy] = POLICIES) -> Policy:
+    """The policy of that name."""
+    if name not in known:
+        raise UnknownPolicy(f"there is no policy '{name}'; there are: {', '.join(sorted(known))}")
+    return known[name]
