@@ -2,7 +2,7 @@
 
 from updraft.operators.aggregate import Aggregate, Combiner, SumOverflow
 from updraft.operators.base import KeyedOperator, ObjectOperator, Table
-from updraft.operators.context import Context, StateTable, TaskObjects
+from updraft.operators.context import Context, StateTable, Tally, TaskObjects
 from updraft.operators.duration import Duration, duration_ms
 from updraft.operators.grouping import Groups, group_rows
 from updraft.operators.invoke import run_keyed, run_objects
@@ -21,6 +21,7 @@ __all__ = [
     "StateTable",
     "SumOverflow",
     "Table",
+    "Tally",
     "TaskObjects",
     "check_output",
     "duration_ms",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -37,7 +37,7 @@ class Table:
 
     columns: Columns
     ttl: Duration | None = None
-    timers: bool = False
+    timers: bool | Literal["event"] = False
 
 
 def to_schema(columns: Columns) -> pa.Schema:
@@ -54,7 +54,11 @@ class KeyedOperator:
 
     Declare `output = {column: type}`, or `output = None` for an operator that only updates state; only such
     an operator may return None. With timers, `on_timer` gets the keys whose timer is due, after the batch's
-    rows were processed; a timer fires once unless it is set again.
+    rows were processed; a timer fires once unless it is set again. `timers = True` means the batch's clock,
+    `timers = "event"` event time: due when `ctx.next_watermark_ms` has reached it.
+
+    `event_lag_ms` says how far behind its watermark the event times of its output may be, so that operators
+    behind it do not take them for late.
 
     What depends on the input's schema is declared by overriding the methods `tables(input, keys)`, which
     returns `{name: TableSpec}`, or `output_schema(input, keys)`.
@@ -62,7 +66,8 @@ class KeyedOperator:
 
     state: ClassVar[Columns | None] = None
     ttl: Duration | None = None
-    timers: bool = False
+    timers: bool | Literal["event"] = False
+    event_lag_ms: int = 0
     output: ClassVar[Columns | None]
     _declared: ClassVar[Any] = None
 
@@ -154,7 +159,8 @@ def _table_specs(operator: KeyedOperator, input: pa.Schema, keys: tuple[str, ...
             key=key,
             values=to_schema(table.columns),
             ttl_ms=None if table.ttl is None else duration_ms(table.ttl),
-            timers=table.timers,
+            timers=bool(table.timers),
+            event_timers=table.timers == "event",
         )
         for name, table in declared_tables(operator).items()
     }

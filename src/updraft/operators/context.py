@@ -73,6 +73,13 @@ class TaskObjects(Protocol):
     def set(self, task: int, value: bytes | pa.Table | None) -> None: ...
 
 
+@dataclass(slots=True)
+class Tally:
+    """Rows an operator refused because they came after the watermark had passed them."""
+
+    late_rows: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """Handed to `process` and `on_timer`; valid for that call only.
@@ -97,6 +104,12 @@ class Context:
     objects: TaskObjects | None = None
     task: int | None = None
     """The task being processed; only an `ObjectOperator` works on one task at a time."""
+    watermark_ms: int | None = None
+    """Event time that was complete before this batch: older rows are late. None: not known (yet)."""
+    next_watermark_ms: int | None = None
+    """The same with the rows of this batch (of all instances): what it closes may be emitted now."""
+    tally: Tally = field(default_factory=Tally)
+    """`ctx.tally.late_rows += n` counts rows dropped as late; the batch's report shows them."""
     firing: str | None = None
     """The table whose timers are due; only set while `on_timer` runs."""
 

@@ -1,4 +1,4 @@
-"""Durations as users write them: `"10m"`, `"1h"`, a number of seconds, or a `timedelta`."""
+"""Durations as users write them: `"10m"`, `"1 hour"`, a number of seconds, or a `timedelta`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from datetime import timedelta
 
 Duration = str | int | float | timedelta
 
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
-_HOW = "write a positive number of seconds or a text such as '500ms', '30s', '10m', '1h', '7d'"
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_WORDS = {
+    "millisecond": "ms",
+    "sec": "s",
+    "second": "s",
+    "min": "m",
+    "minute": "m",
+    "hour": "h",
+    "day": "d",
+    "week": "w",
+}
+_WRITTEN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_HOW = "write a positive number of seconds or a text such as '500ms', '30s', '10 minutes', '1h', '7d'"
 
 
-def duration_ms(value: Duration) -> int:
+def duration_ms(value: Duration, *, at_least_ms: int = 1) -> int:
     """Milliseconds of a duration; raises ValueError that says how to write one."""
     amount_ms = _amount_ms(value)
-    if amount_ms is None or not math.isfinite(amount_ms) or round(amount_ms) < 1:
+    if amount_ms is None or not math.isfinite(amount_ms) or round(amount_ms) < at_least_ms:
         raise ValueError(f"{value!r} is not a duration: {_HOW}")
     return round(amount_ms)
 
@@ -31,6 +41,11 @@ def _amount_ms(value: object) -> float | None:
             return value / timedelta(milliseconds=1)
         case str():
             written = _WRITTEN.fullmatch(value)
-            return float(written[1]) * _UNIT_MS[written[2]] if written else None
+            return float(written[1]) * unit_ms if written and (unit_ms := _unit_ms(written[2])) else None
         case _:
             return None
+
+
+def _unit_ms(word: str) -> int | None:
+    word = word.lower()
+    return _UNIT_MS.get(word) or _UNIT_MS.get(_WORDS.get(word.removesuffix("s"), ""))

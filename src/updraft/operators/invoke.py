@@ -35,10 +35,13 @@ def fire_timers(operator: KeyedOperator, ctx: Context) -> list[pa.Table]:
     for name, spec in sorted(operator.tables(ctx.input, ctx.keys).items()):
         if not spec.timers:
             continue
-        due = ctx.table(name).due(ctx.now_ms * 1_000)
+        clock_ms = ctx.next_watermark_ms if spec.event_timers else ctx.now_ms
+        if clock_ms is None:
+            continue
+        due = ctx.table(name).due(clock_ms * 1_000)
         if not due.num_rows:
             continue
-        ctx.table(name).set_timers(due.select(ctx.keys), None)
+        ctx.table(name).set_timers(due.select(spec.key.names), None)
         made = operator.on_timer(due, replace(ctx, firing=name))
         if made is not None:
             results.append(check_output(made, ctx.output, ctx.operator))

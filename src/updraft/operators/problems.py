@@ -53,13 +53,15 @@ def _state_problems(operator: KeyedOperator) -> list[str]:
             f"{name} declares no state; set state = {{column: pyarrow type}}, or use map if it needs none"
         ]
     found = [*_columns_problems(f"{name}.state", operator.state), *_ttl_problems(name, operator.ttl)]
-    return found + _timer_problems(name, operator, armed=operator.timers)
+    found += _timer_choice_problems(name, operator.timers)
+    return found + _timer_problems(name, operator, armed=bool(operator.timers))
 
 
 def _tables_problems(name: str, tables: object, operator: KeyedOperator) -> list[str]:
     if not isinstance(tables, Mapping) or not tables:
         return [f"{name}.tables must be a mapping of table name to ud.Table({{column: type}})"]
     found: list[str] = []
+    found += _timer_choice_problems(name, operator.timers)
     if operator.ttl is not None or operator.timers:
         found.append(f"{name} has several tables; give ttl and timers to each ud.Table instead of the class")
     for table_name, table in tables.items():
@@ -70,9 +72,15 @@ def _tables_problems(name: str, tables: object, operator: KeyedOperator) -> list
             found.append(f"{where} must be a ud.Table({{column: type}}), not {type(table).__name__}")
             continue
         found += _columns_problems(where, table.columns)
-        found += _ttl_problems(where, table.ttl)
+        found += [*_ttl_problems(where, table.ttl), *_timer_choice_problems(where, table.timers)]
     armed = any(isinstance(table, Table) and table.timers for table in tables.values())
     return found + _timer_problems(name, operator, armed=armed)
+
+
+def _timer_choice_problems(where: str, timers: object) -> list[str]:
+    if isinstance(timers, bool) or timers == "event":
+        return []
+    return [f"{where}: timers={timers!r} must be True (the batch's clock), 'event' (event time) or False"]
 
 
 def _timer_problems(name: str, operator: KeyedOperator, *, armed: bool) -> list[str]:

@@ -25,6 +25,8 @@ def needed_columns(graph: Graph, leg: SourceLeg) -> tuple[str, ...]:
         wanted.update(consumer.operator.needed_columns(consumer.input_schema, consumer.keys))
     if graph.sinks_of(leg.name) or not wanted:
         return names
+    if leg.event_time is not None:
+        wanted.add(leg.event_time.column)
     return tuple(name for name in names if name in wanted)
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from updraft.errors import CheckpointError
+from updraft.eventtime import Clocks
 from updraft.runtime.hadoop import HadoopFiles, local_path
 from updraft.runtime.pieces import Piece
 from updraft.runtime.storage import Storage, unpack_segment
@@ -100,9 +101,16 @@ class RunCheckpoint:
         except (FileNotFoundError, IndexError, KeyError, ValueError):
             return int(time.time() * 1000)
 
-    def commit(self, batch: int, attempt: int, sealed: SealedParts, segments: Sequence[Piece]) -> None:
+    def commit(
+        self,
+        batch: int,
+        attempt: int,
+        sealed: SealedParts,
+        segments: Sequence[Piece],
+        clocks: Clocks | None = None,
+    ) -> None:
         """Make a batch's version the newest one; durable if this batch publishes."""
-        manifest = advance(self.manifest, batch, attempt, sealed)
+        manifest = advance(self.manifest, batch, attempt, sealed, clocks)
         if self.publishes(batch):
             for piece in segments:
                 name, data = unpack_segment(bytes(piece.payload))

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from updraft.errors import OperatorFailed, StateError, UpdraftError
+from updraft.eventtime import advance_clocks, merge_seen
 from updraft.plan import Plan
 from updraft.runtime import faults
 from updraft.runtime.checkpoints import RunCheckpoint
@@ -128,12 +129,20 @@ class Engine:
         rows_in = 0
         committed = False
         try:
-            job, result, attempt = self._run_job(job, frame, batch_id)
+            job, result, batch = self._run_job(job, frame, batch_id)
             self._raise_failures(batch_id, result)
             faults.reach("processed", batch_id)
             self._deliver(batch_id, result)
             faults.reach("delivered", batch_id)
-            self.checkpoint.commit(batch_id, attempt, self.residence.sealed(result.reports), result.segments)
+            clocks = advance_clocks(
+                batch.clocks,
+                merge_seen(report.seen_us for report in result.reports),
+                job.program.event_times,
+                job.program.feeds,
+                batch.now_ms,
+            )
+            sealed = self.residence.sealed(result.reports)
+            self.checkpoint.commit(batch_id, batch.attempt, sealed, result.segments, clocks)
             committed = True
             self.residence.committed(result.reports)
             rows_in = self._rows_in(result.reports)
@@ -143,7 +152,7 @@ class Engine:
         faults.reach("committed", batch_id)
         self._account(batch_id, job.plan, result, rows_in, time.perf_counter() - started)
 
-    def _run_job(self, job: BatchJob, frame: DataFrame, batch_id: int) -> tuple[BatchJob, JobResult, int]:
+    def _run_job(self, job: BatchJob, frame: DataFrame, batch_id: int) -> tuple[BatchJob, JobResult, Batch]:
         """Run the batch; again if a worker was lost, or did not have the copies it was thought to have."""
         drops, retired = self.residence.take_drops(), self.residence.retired(self.checkpoint.take_retired())
         while True:
@@ -159,6 +168,7 @@ class Engine:
                 retired=retired,
                 drops=drops,
                 levels=self._levels(job.plan),
+                clocks=self.checkpoint.manifest.clocks,
             )
             faults.reach("begun", batch_id)
             try:
@@ -169,7 +179,7 @@ class Engine:
                 job = self.plans.job
                 continue
             if not self._distrust_copies(job.plan, result.reports):
-                return job, result, attempt
+                return job, result, batch
 
     def _distrust_copies(self, plan: Plan, reports: tuple[Report, ...]) -> bool:
         """Whether workers lack state that copies were to give them; they read the checkpoint's from now on."""
@@ -258,6 +268,8 @@ class Engine:
                     state_rows=state_rows,
                     state_bytes=state_bytes,
                     parallelism=plan.parallelism(),
+                    late_rows=_late_rows(result.reports),
+                    watermarks_ms=self.checkpoint.manifest.clocks.watermarks_ms,
                     reports=result.reports,
                     plan=plan,
                 )
@@ -273,3 +285,12 @@ def _first_cause(error: Exception) -> str:
 
 def _tables(node: StatefulNode) -> tuple[str, ...]:
     return tuple(node.tables) or (OBJECT_TABLE,)
+
+
+def _late_rows(reports: tuple[Report, ...]) -> dict[str, int]:
+    late: dict[str, int] = {}
+    for report in reports:
+        for operator, work in report.work.items():
+            if work.late_rows:
+                late[operator] = late.get(operator, 0) + work.late_rows
+    return late

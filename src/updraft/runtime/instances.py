@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from updraft.errors import StateError
+from updraft.eventtime import Seen, advance_sources, largest_us, merge_seen, next_watermark_ms
 from updraft.operators import check_output
 from updraft.plan import Instance
 from updraft.runtime.outbox import Outbox
@@ -19,7 +20,7 @@ from updraft.runtime.pieces import END, Kind, Piece
 from updraft.runtime.program import Program, Route
 from updraft.runtime.reports import Failure, OperatorWork, Report
 from updraft.runtime.routing import one_batch
-from updraft.runtime.stateful import Arrived, run_stateful
+from updraft.runtime.stateful import Arrived, Watermarks, run_stateful
 from updraft.topology.graph import MapNode, StatefulNode
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class InstanceRun:
     report: Report
     sender: int
     outbox: Outbox
+    seen: Seen = field(default_factory=dict)
     pieces: list[Piece] = field(default_factory=list)
 
     def source_rows(self, legs: Mapping[str, pa.Table]) -> None:
@@ -50,6 +52,7 @@ class InstanceRun:
                 work = self.report.work.setdefault(leg, OperatorWork())
                 work.rows_in += rows.num_rows
                 work.rows_out += rows.num_rows
+                self._note_time(leg, rows)
                 self._pass_on(leg, rows)
         except _Failed:
             self._give_up()
@@ -68,6 +71,24 @@ class InstanceRun:
         except _Failed:
             self._give_up()
 
+    def _note_time(self, leg: str, rows: pa.Table) -> None:
+        declared = self.program.event_times.get(leg)
+        if declared is None or not rows.num_rows:
+            return
+        largest = largest_us(rows.column(declared.column), declared, self.batch.now_ms)
+        self.report.seen_us = merge_seen((self.report.seen_us, {leg: largest}))
+
+    def _watermarks(self, node: str) -> Watermarks:
+        """What an operator may call complete before this batch and with it."""
+        feed = self.program.feeds.get(node)
+        before = self.batch.clocks.watermarks_ms.get(node)
+        if feed is None:
+            return Watermarks()
+        now_ms, declared = self.batch.now_ms, self.program.event_times
+        sources = advance_sources(self.batch.clocks.sources, self.seen, feed.legs, now_ms)
+        after = next_watermark_ms(before, sources, declared, feed, now_ms)
+        return Watermarks(before_ms=before, after_ms=after)
+
     def _map(self, node: MapNode, rows: pa.Table) -> None:
         work = self.report.work.setdefault(node.name, OperatorWork())
         with _Watch(self, node.name, work):
@@ -80,8 +101,14 @@ class InstanceRun:
         work = self.report.work.setdefault(node.name, OperatorWork())
         with _Watch(self, node.name, work, _task_text(instance.tasks)):
             done = run_stateful(
-                node=node, instance=instance, arrived=arrived, batch=self.batch, storage=self.storage
+                node=node,
+                instance=instance,
+                arrived=arrived,
+                batch=self.batch,
+                storage=self.storage,
+                watermarks=self._watermarks(node.name),
             )
+        work.late_rows += done.late_rows
         work.rows_in += arrived.num_rows
         work.rows_out += done.rows.num_rows
         self.report.sealed = dict(done.sealed)

@@ -25,6 +25,7 @@ class Kind(IntEnum):
     REPORT = 2  # JSON
     OUTPUT = 3  # a record batch of a sink's schema; `edge` is the sink's number
     SEGMENT = 4  # a sealed segment on its way to a checkpoint that workers cannot write
+    TIMES = 6  # JSON, the largest event time by source leg; every slot gets it from every sender
     TOO_LARGE = 5  # a batch that was tried in one task and must be run in stages; no payload
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from updraft.eventtime import EventTime, Feed
 from updraft.operators import Aggregate
 from updraft.plan import Plan, lay_out
 from updraft.plan.stages import Stage, is_exchange
@@ -55,6 +56,8 @@ class Program:
     framed: frozenset[int]  # sinks that take a DataFrame: their rows stay on the workers
     stages: tuple[Stage, ...]
     consumers: Mapping[int, str]  # by edge
+    event_times: Mapping[str, EventTime]  # by source leg that has one
+    feeds: Mapping[str, Feed]  # by operator whose sources all have one
 
     def incoming(self, consumer: str) -> dict[int, Route]:
         """The routes into an operator, by edge number."""
@@ -109,6 +112,8 @@ def build_program(graph: Graph, plan: Plan, cores: Mapping[str | None, int]) -> 
         ),
         stages=layout.stages,
         consumers={number: edge.consumer for number, edge in enumerate(graph.edges)},
+        event_times=graph.event_times(),
+        feeds=graph.feeds(),
     )
 
 

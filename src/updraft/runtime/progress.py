@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from updraft.plan import Plan
@@ -21,6 +21,10 @@ class BatchSummary:
     state_rows: int
     state_bytes: int
     parallelism: Mapping[str, int]
+    late_rows: Mapping[str, int] = field(default_factory=dict)  # by operator, where there were any
+    watermarks_ms: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by operator with event time, after the batch
     reports: tuple[Report, ...] = ()
     plan: Plan | None = None  # the plan the batch ran under
 

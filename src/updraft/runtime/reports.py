@@ -29,6 +29,7 @@ class OperatorWork:
     rows_out: int = 0
     wall_s: float = 0.0
     cpu_s: float = 0.0
+    late_rows: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +51,7 @@ class Report:
     rows_to_sinks: dict[int, int] = field(default_factory=dict)
     sealed: dict[str, Sealed] = field(default_factory=dict)  # by table
     tasks: tuple[int, ...] = ()
+    seen_us: dict[str, int | None] = field(default_factory=dict)  # largest event time by source leg
     failure: Failure | None = None
 
     def to_json(self) -> bytes:
@@ -65,11 +67,14 @@ class Report:
             "wall_s": self.wall_s,
             "cpu_s": self.cpu_s,
             "bytes_in": self.bytes_in,
-            "work": {n: [w.rows_in, w.rows_out, w.wall_s, w.cpu_s] for n, w in self.work.items()},
+            "work": {
+                n: [w.rows_in, w.rows_out, w.wall_s, w.cpu_s, w.late_rows] for n, w in self.work.items()
+            },
             "bytes_to": {n: list(to.items()) for n, to in self.bytes_to.items()},
             "rows_to_sinks": list(self.rows_to_sinks.items()),
             "sealed": {name: _sealed_json(sealed) for name, sealed in self.sealed.items()},
             "tasks": self.tasks,
+            "seen_us": self.seen_us,
         }
         if self.failure is not None:
             value["failure"] = [
@@ -83,7 +88,7 @@ class Report:
         value = json.loads(text)
         failure = value.pop("failure", None)
         value["work"] = {
-            n: OperatorWork(rows_in=w[0], rows_out=w[1], wall_s=w[2], cpu_s=w[3])
+            n: OperatorWork(rows_in=w[0], rows_out=w[1], wall_s=w[2], cpu_s=w[3], late_rows=w[4])
             for n, w in value["work"].items()
         }
         value["bytes_to"] = {n: dict(to) for n, to in value["bytes_to"].items()}

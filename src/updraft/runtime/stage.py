@@ -6,6 +6,7 @@ as a broadcast and is unpickled once per process.
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import time
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from updraft.eventtime import Clocks, Seen, merge_seen
 from updraft.plan import Instance
 from updraft.runtime.instances import InstanceRun
 from updraft.runtime.outbox import Outbox
@@ -56,6 +58,7 @@ class Batch:
     drops: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
     )  # by worker, files of tasks it gave away
+    clocks: Clocks = field(default_factory=Clocks)  # event time after the last batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,32 +79,39 @@ class StageCall:
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
         program = self._load()
         out: list[Piece] = []
+        seen: Seen = {}
         if self.level == 0:
-            with self._running(program, split, None, out) as run:
+            with self._running(program, split, None, out, seen) as run:
                 for messages in _growing(elements):
                     run.report.bytes_in += sum(map(len, messages))
                     run.source_rows(_read_legs(program, messages))
+            seen = run.report.seen_us
         else:
             received = list(elements)[:: 2 if self.zipped else 1]
             mine: dict[tuple[str, int], list[Piece]] = {}
+            times: list[Seen] = []
             for piece in (piece for bundle in received for piece in unpack(bundle)):
-                if piece.level == self.level:
+                if piece.kind is Kind.TIMES:
+                    times.append(json.loads(bytes(piece.payload)))
+                elif piece.level == self.level:
                     mine.setdefault((program.consumers[piece.edge], piece.instance), []).append(piece)
                 else:
                     out.append(piece)  # only passing through
+            # Every sender of the level before has sent what it knows, so this is what all of them have seen.
+            seen = merge_seen(times)
             for instance in program.stages[self.level].slots[split].instances:
                 pieces = mine.get((instance.operator, instance.index), [])
-                with self._running(program, split, instance, out) as run:
+                with self._running(program, split, instance, out, seen) as run:
                     run.report.bytes_in = sum(len(piece.payload) for piece in pieces)
                     run.exchanged_rows(instance, pieces)
-        return self._emit(program, split, out)
+        return self._emit(program, split, out, seen)
 
     def _load(self) -> Program:
         return load_program(self.program_id, self.program)
 
     @contextmanager
     def _running(
-        self, program: Program, split: int, instance: Instance | None, out: list[Piece]
+        self, program: Program, split: int, instance: Instance | None, out: list[Piece], seen: Seen
     ) -> Iterator[InstanceRun]:
         """Times an instance's work and adds what it sends, and its report, to `out`."""
         started, cpu = time.perf_counter(), time.thread_time()
@@ -123,6 +133,7 @@ class StageCall:
             report=report,
             sender=sender,
             outbox=Outbox(sender=sender, beside=self.level == 0),
+            seen=seen,
         )
         yield run
         out += run.finish()
@@ -132,12 +143,20 @@ class StageCall:
             Piece(kind=Kind.REPORT, level=END, slot=0, edge=0, sender=sender, payload=report.to_json())
         )
 
-    def _emit(self, program: Program, split: int, pieces: list[Piece]) -> Iterator[bytes]:
+    def _emit(self, program: Program, split: int, pieces: list[Piece], seen: Seen) -> Iterator[bytes]:
         """Exactly one bundle per slot of the next stage, preceded by its number; or one for the driver."""
         following = self.level + 1
         if following < len(program.stages):
             count = len(program.stages[following].slots)
             by_slot: list[list[Piece]] = [[] for _ in range(count)]
+            if program.event_times:
+                known = json.dumps(seen, separators=(",", ":")).encode()
+                for slot in range(count):
+                    by_slot[slot].append(
+                        Piece(
+                            kind=Kind.TIMES, level=following, slot=slot, edge=0, sender=split, payload=known
+                        )
+                    )
             for piece in pieces:
                 # What is not for the next level is relayed by whoever runs there, spread by destination or sender.
                 turn = (

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from updraft.errors import StateError
-from updraft.operators import Aggregate, Context, KeyedOperator, ObjectOperator, run_keyed, run_objects
+from updraft.operators import Aggregate, Context, KeyedOperator, ObjectOperator, Tally, run_keyed, run_objects
 from updraft.plan import Instance
 from updraft.state import KeyedTable, LocalStore, Sealed
 from updraft.state.objects import OBJECT_TABLE, ObjectState
@@ -43,10 +43,25 @@ class Done:
     rows: pa.Table
     sealed: Mapping[str, Sealed]
     shipped: tuple[bytes, ...]
+    late_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermarks:
+    """Event time that is complete before a batch and with it, for one operator."""
+
+    before_ms: int | None = None
+    after_ms: int | None = None
 
 
 def run_stateful(
-    *, node: StatefulNode, instance: Instance, arrived: Arrived, batch: Batch, storage: Storage
+    *,
+    node: StatefulNode,
+    instance: Instance,
+    arrived: Arrived,
+    batch: Batch,
+    storage: Storage,
+    watermarks: Watermarks = Watermarks(),  # noqa: B008
 ) -> Done:
     """Process and seal; without rows and without timers the state is not even opened."""
     specs = node.tables
@@ -83,9 +98,11 @@ def run_stateful(
         if isinstance(node.operator, ObjectOperator)
         else None
     )
-    out = _process(node, instance, arrived, batch, tables, objects)
+    tally = Tally()
+    out = _process(node, instance, arrived, batch, tables, objects, watermarks, tally)
     sealed = _seal(node, instance, batch, store, tables, objects)
-    return Done(rows=out, sealed=sealed, shipped=_publish(batch, storage, store, levels, sealed))
+    shipped = _publish(batch, storage, store, levels, sealed)
+    return Done(rows=out, sealed=sealed, shipped=shipped, late_rows=tally.late_rows)
 
 
 def _publish(
@@ -117,6 +134,8 @@ def _process(
     batch: Batch,
     tables: Mapping[str, KeyedTable],
     objects: ObjectState | None,
+    watermarks: Watermarks,
+    tally: Tally,
 ) -> pa.Table:
     rows, hashes = _hashed(arrived.raw)
     ctx = Context(
@@ -132,6 +151,9 @@ def _process(
         hashes=hashes if hashes is not None else np.empty(0, np.uint64),
         tables=tables,
         objects=objects,
+        watermark_ms=watermarks.before_ms,
+        next_watermark_ms=watermarks.after_ms,
+        tally=tally,
     )
     match node.operator:
         case Aggregate() as aggregate:

@@ -38,6 +38,7 @@ NAN_BITS = np.uint64(0x7FF8000000000000)
 LONG_BYTES = 256
 """Byte strings longer than this are hashed one by one with XXH3 (a published, frozen algorithm)."""
 
+_LOWER = np.uint64(0xFFFFFFFF)
 _BLOCK = 16_384  # rows hashed at a time, so that the intermediate words stay in the CPU's cache
 
 _EXACT_TYPES: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -85,6 +86,25 @@ def hash_keys(columns: Sequence[Column]) -> U64:
     for column in columns[1:]:
         hashes = _chain(hashes, _hash_column(column))
     return hashes
+
+
+def hash_spread(columns: Sequence[Column], lead: int) -> U64:
+    """Hashes that own the task of the first `lead` columns and spread the rows of such a key within it.
+
+    A task is decided by the upper half of a hash, so that half is the leading columns' and the lower one everybody's.
+    """
+    hashes = hash_keys(columns[:lead])
+    if lead == len(columns):
+        return hashes
+    return spread(hashes, columns[lead:])
+
+
+def spread(hashes: U64, columns: Sequence[Column]) -> U64:
+    """`hash_spread`, given the hashes of the leading columns and the other ones."""
+    upper = hashes & ~_LOWER
+    for column in columns:
+        hashes = _chain(hashes, _hash_column(column))
+    return upper | (hashes & _LOWER)
 
 
 def task_of(hashes: U64, tasks: int) -> npt.NDArray[np.int32]:

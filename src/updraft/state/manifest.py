@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from updraft.errors import StateError
+from updraft.eventtime import Clocks
 from updraft.state.spec import Level, Sealed, SegmentRef, TableSpec, task_ranges, tasks_of_ranges
 
 FORMAT = 1
@@ -43,10 +44,13 @@ class Manifest:
     attempt: int
     topology: str
     tables: Mapping[TableKey, TableChains]
+    clocks: Clocks = field(default_factory=Clocks)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""
+        timed = {"clocks": self.clocks.to_json()} if self.clocks.sources else {}
         return {
+            **timed,
             "format": FORMAT,
             "batch": self.batch,
             "attempt": self.attempt,
@@ -89,7 +93,13 @@ class Manifest:
             )
             for table in value["tables"]
         }
-        return cls(batch=value["batch"], attempt=value["attempt"], topology=value["topology"], tables=tables)
+        return cls(
+            batch=value["batch"],
+            attempt=value["attempt"],
+            topology=value["topology"],
+            tables=tables,
+            clocks=Clocks.from_json(value["clocks"]) if "clocks" in value else Clocks(),
+        )
 
 
 def start(topology: str, tables: Mapping[TableKey, tuple[int, TableSpec]]) -> Manifest:
@@ -110,6 +120,7 @@ def advance(
     batch: int,
     attempt: int,
     sealed: Mapping[TableKey, Sequence[tuple[Sequence[int], Sealed | None]]],
+    clocks: Clocks | None = None,
 ) -> Manifest:
     """The manifest after a batch, from what each instance (its tasks) sealed; None: it changed nothing."""
     if batch <= manifest.batch:
@@ -122,7 +133,13 @@ def advance(
                 f"operator '{operator}' sealed table '{table}', which the manifest does not have"
             )
         tables[key] = _advanced(key, tables[key], batch, parts)
-    return replace(manifest, batch=batch, attempt=attempt, tables=tables)
+    return replace(
+        manifest,
+        batch=batch,
+        attempt=attempt,
+        tables=tables,
+        clocks=manifest.clocks if clocks is None else clocks,
+    )
 
 
 def _advanced(

@@ -22,12 +22,18 @@ RESERVED = frozenset({HASH, DELETED, EXPIRES, TIMER, TIMER_ORDER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """Declared shape of a keyed table: key columns, value columns, optional time to live and timers."""
+    """Declared shape of a keyed table: key columns, value columns, optional time to live and timers.
+
+    `lead`: how many leading key columns decide the task, where the table's key is longer than the stream's
+    (a key's windows, the rows of a key); None: all. The other columns only spread its rows within the task.
+    """
 
     key: pa.Schema
     values: pa.Schema
     ttl_ms: int | None = None
     timers: bool = False
+    event_timers: bool = False  # due by watermark, not by clock
+    lead: int | None = None
 
     def __post_init__(self) -> None:
         problems = [
@@ -41,6 +47,8 @@ class TableSpec:
         ]
         if not len(self.key):
             problems.append("a table needs at least one key column")
+        if self.lead is not None and not 0 < self.lead <= len(self.key):
+            problems.append(f"lead is {self.lead}; it must be between 1 and the number of key columns")
         if self.ttl_ms is not None and self.ttl_ms <= 0:
             problems.append(f"ttl_ms is {self.ttl_ms}; it must be positive (or None to keep rows for ever)")
         if problems:
@@ -66,6 +74,9 @@ class TableSpec:
             *(f"v:{column.name}:{column.type}" for column in self.values),
             f"ttl:{self.ttl_ms is not None}",
             f"timers:{self.timers}",
+            # Only what differs from the default is named: tables of older checkpoints keep their digest.
+            *([f"event_timers:{self.event_timers}"] if self.event_timers else []),
+            *([f"lead:{self.lead}"] if self.lead is not None else []),
         ]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 

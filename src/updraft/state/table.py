@@ -14,7 +14,17 @@ import pyarrow as pa
 from updraft.errors import StateError
 from updraft.state.columns import conform, key_columns, sorted_run, timer_values
 from updraft.state.compaction import levels_to_merge
-from updraft.state.keys import I64, U64, Hasher, Mask, hash_keys, hash_range, task_of, task_starts
+from updraft.state.keys import (
+    I64,
+    U64,
+    Hasher,
+    Mask,
+    hash_keys,
+    hash_range,
+    hash_spread,
+    task_of,
+    task_starts,
+)
 from updraft.state.lookup import Hits, LiveRun, Needles, locate, match, needles, needles_of
 from updraft.state.merge import drop_dead, live_rows, merge, merge_all, row_slices
 from updraft.state.run import NO_TIMER, Run, empty_run, from_raw, take, take_rows, to_batch
@@ -45,7 +55,7 @@ class KeyedTable:
         now_ms: int = 0,
         operator: str = "",
         table: str = "",
-        hasher: Hasher = hash_keys,
+        hasher: Hasher | None = None,
     ) -> None:
         self.spec = spec
         self.tasks = tasks
@@ -55,8 +65,8 @@ class KeyedTable:
         self._store = store
         self._operator = operator
         self._table = table
-        self._hasher = hasher
-        self._default_hash = hasher is hash_keys
+        self._hasher = hasher or _hasher(spec)
+        self._default_hash = self._hasher is hash_keys
         self._fingerprint = spec.fingerprint()
         self._ranges = hash_range(self.mine, tasks)
         self._pending: list[Run] = []  # this batch's changes, oldest first
@@ -327,6 +337,13 @@ class KeyedTable:
             hidden = other.hides(candidates.hashes)
             rows = rows[~hit if hidden is None else ~hit | hidden]
         return rows
+
+
+def _hasher(spec: TableSpec) -> Hasher:
+    if spec.lead is None:
+        return hash_keys
+    lead = spec.lead
+    return lambda columns: hash_spread(columns, lead)
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from updraft.operators import Context, KeyedOperator, ObjectOperator, problems, run_keyed, run_objects
+from updraft.eventtime import Clocks, EventTime, Feed, Seen, advance_clocks, largest_us
+from updraft.operators import Context, KeyedOperator, ObjectOperator, Tally, problems, run_keyed, run_objects
+from updraft.operators.duration import Duration, duration_ms
 from updraft.plan import split_tasks
 from updraft.state import (
     OBJECT_SPEC,
@@ -30,6 +32,7 @@ from updraft.state import (
 from updraft.testing.clock import ManualClock
 
 _NAME = "operator"
+_SOURCE = "source"
 
 
 class OperatorHarness:
@@ -44,8 +47,11 @@ class OperatorHarness:
         tasks: int,
         parallelism: int,
         directory: Path | None,
+        event_time: EventTime | None = None,
     ) -> None:
         self.clock = clock
+        self.late_rows = 0
+        self._event_time = event_time
         self.batch_id = -1
         self.output_schema = operator.output_schema(schema, keys)
         self._operator, self._schema, self._keys = operator, schema, keys
@@ -58,16 +64,23 @@ class OperatorHarness:
         self._manifest = start("harness", {(_NAME, table): (tasks, spec) for table, spec in specs.items()})
 
     def process(self, rows: pa.Table | Sequence[Mapping[str, Any]] = ()) -> pa.Table:
-        """One batch at the clock's time; returns what all instances emitted, and seals the state."""
+        """One batch at the clock's time; returns what all instances emitted, and seals the state.
+
+        With an event time its rows move the watermark as those of a source would; `late_rows` counts what came too late.
+        """
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=self._schema)
         owner = task_of(hash_keys([table.column(key) for key in self._keys]), self._tasks)
         emitted: list[pa.Table] = []
         sealed: dict[tuple[str, str], list[tuple[Sequence[int], Sealed | None]]] = {}
         batch_id = self.batch_id + 1
+        clocks = self._clocks_after(table)
+        tally = Tally()
         for index, mine in enumerate(self._instances):
             chosen = np.flatnonzero(np.isin(owner, mine))
             tables, objects = self._open(self._manifest, mine)
-            emitted.append(self._run(batch_id, index, mine, table.take(chosen), tables, objects))
+            emitted.append(
+                self._run(batch_id, index, mine, table.take(chosen), tables, objects, clocks, tally)
+            )
             states: dict[str, KeyedTable | ObjectState] = {
                 **tables,
                 **({OBJECT_TABLE: objects} if objects else {}),
@@ -76,9 +89,25 @@ class OperatorHarness:
                 file = segment_name(operator=_NAME, table=name, instance=index, batch=batch_id, attempt=1)
                 sealed.setdefault((_NAME, name), []).append((mine, state.seal(file, batch_id)))
         # Only now: an operator that raised leaves state and batch id as they were, so the batch can be given again.
-        self._manifest = advance(self._manifest, batch_id, 1, sealed)
+        self._manifest = advance(self._manifest, batch_id, 1, sealed, clocks)
         self.batch_id = batch_id
+        self.late_rows += tally.late_rows
         return pa.concat_tables(emitted)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The watermark after the last batch."""
+        return self._manifest.clocks.watermarks_ms.get(_NAME)
+
+    def _clocks_after(self, rows: pa.Table) -> Clocks:
+        if self._event_time is None:
+            return Clocks()
+        now_ms, declared = self.clock.now_ms, self._event_time
+        seen: Seen = {}
+        if rows.num_rows:
+            seen = {_SOURCE: largest_us(rows.column(declared.column), declared, now_ms)}
+        feeds = {_NAME: Feed(legs=(_SOURCE,))}
+        return advance_clocks(self._manifest.clocks, seen, {_SOURCE: declared}, feeds, now_ms)
 
     def state(self, table: str = "state") -> pa.Table:
         """All live rows of a state table, in no particular order."""
@@ -128,6 +157,8 @@ class OperatorHarness:
         rows: pa.Table,
         tables: Mapping[str, KeyedTable],
         objects: ObjectState | None,
+        clocks: Clocks,
+        tally: Tally,
     ) -> pa.Table:
         ctx = Context(
             batch_id=batch_id,
@@ -142,6 +173,9 @@ class OperatorHarness:
             output=self.output_schema,
             tables=tables,
             objects=objects,
+            watermark_ms=self.watermark_ms,
+            next_watermark_ms=clocks.watermarks_ms.get(_NAME),
+            tally=tally,
         )
         if isinstance(self._operator, KeyedOperator):
             return run_keyed(self._operator, rows, ctx)
@@ -157,6 +191,9 @@ def operator_harness(
     tasks: int = 4,
     parallelism: int = 1,
     directory: Path | None = None,
+    event_time: str | None = None,
+    delay: Duration = 0,
+    max_ahead: Duration | None = None,
 ) -> OperatorHarness:
     """A harness that drives an operator as a run would, one batch per `process` call, with time under your control.
 
@@ -167,6 +204,7 @@ def operator_harness(
         assert harness.process().to_pylist() == [{"user": "ann", "events": 1}]    # its timer was due
         assert harness.state().num_rows == 0
 
+    `event_time` and `delay` are what `with_watermark` takes: the batches' rows then move `ctx.watermark_ms`.
     State is sealed to files and opened again between batches, so what an operator wrongly keeps in memory shows.
     """
     made = list(problems(operator))
@@ -174,6 +212,13 @@ def operator_harness(
     made += [f"key column '{key}' is not in the schema" for key in unknown] or ([] if keys else ["give keys"])
     if made:
         raise ValueError(f"{type(operator).__name__} cannot be run: " + "; ".join(made))
+    declared = None
+    if event_time is not None:
+        declared = EventTime(
+            column=event_time,
+            delay_ms=duration_ms(delay, at_least_ms=0),
+            max_ahead_ms=None if max_ahead is None else duration_ms(max_ahead, at_least_ms=0),
+        )
     return OperatorHarness(
-        operator, schema, tuple(keys), clock or ManualClock(), tasks, parallelism, directory
+        operator, schema, tuple(keys), clock or ManualClock(), tasks, parallelism, directory, declared
     )

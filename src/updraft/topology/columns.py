@@ -7,14 +7,15 @@ columns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from updraft.eventtime import EventTime
 from updraft.topology.aggregates import Agg, AggFn
 from updraft.topology.names import name_problem
 from updraft.topology.operators import state_tables
-from updraft.topology.records import MapRecord
+from updraft.topology.records import MapRecord, Watermark
 from updraft.topology.schemas import columns, did_you_mean, differences, is_key, is_number, stream_schema
 
 if TYPE_CHECKING:
@@ -84,6 +85,61 @@ def aggregate_problems(
         kind = schema.field(agg.column).type
         if agg.fn in (AggFn.SUM, AggFn.MEAN) and not is_number(kind):
             yield f"{who}: {agg} needs a numeric column, '{agg.column}' is {kind}; cast it in a map()"
+
+
+def event_time(
+    who: str, said: Watermark, schema: pa.Schema | None
+) -> tuple[EventTime | None, tuple[str, ...]]:
+    """What `with_watermark` declares, or everything that is wrong with it."""
+    # Imported late: operators/ brings the whole state layer.
+    from updraft.operators.duration import duration_ms
+
+    problems: list[str] = []
+    lengths: dict[str, int | None] = {}
+    for option, value, shortest in (
+        ("delay", said.delay, 0),
+        ("idle_after", said.idle_after, 1),
+        ("max_ahead", said.max_ahead, 0),
+    ):
+        try:
+            length: Any = value
+            lengths[option] = None if value is None else duration_ms(length, at_least_ms=shortest)
+        except ValueError as wrong:
+            problems.append(f"{who}: {option}: {wrong}")
+    if said.delay is None:
+        problems.append(f"{who}: delay must say how late rows may come, such as '10 seconds' or 0")
+    column = said.column
+    if not isinstance(column, str):
+        return None, (*problems, f"{who}: {column!r} must name the event time column with a string")
+    if schema is not None:
+        missing = unknown_column(who, column, schema, "with_watermark")
+        if missing:
+            problems.append(missing)
+        elif not all(pa.types.is_timestamp(field.type) for field in schema if field.name == column):
+            kind = next(field.type for field in schema if field.name == column)
+            problems.append(
+                f"{who}: column '{column}' is {kind}, and event time must be a timestamp; "
+                f"cast it in a transform(), e.g. df.withColumn('{column}', F.to_timestamp('{column}'))"
+            )
+    if problems:
+        return None, tuple(problems)
+    declared = EventTime(
+        column=column,
+        delay_ms=lengths["delay"] or 0,
+        idle_after_ms=lengths["idle_after"],
+        max_ahead_ms=lengths["max_ahead"],
+    )
+    return declared, ()
+
+
+def timing_problems(who: str, timing: Mapping[str, EventTime | None], what: str) -> Iterator[str]:
+    """Sources without event time in front of an operator that needs one."""
+    for source, declared in sorted(timing.items()):
+        if declared is None:
+            yield (
+                f"{who}: {what} needs event time, and source '{source}' has none; "
+                "call with_watermark(column, delay) behind the source"
+            )
 
 
 def merge_problems(who: str, titles: Sequence[str], schemas: Sequence[pa.Schema | None]) -> Iterator[str]:

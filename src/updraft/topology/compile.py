@@ -96,7 +96,11 @@ def _nodes(ordered: Sequence[Record], on_leg: Mapping[int, DeclaredLeg], found: 
         elif record.id in on_leg:
             leg = on_leg[record.id]
             yield SourceLeg(
-                name=leg.name, source=leg.source, transforms=leg.transforms, output_schema=_known(step.output)
+                name=leg.name,
+                source=leg.source,
+                transforms=leg.transforms,
+                output_schema=_known(step.output),
+                event_time=step.timing.get(leg.source),
             )
 
 

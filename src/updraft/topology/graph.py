@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from updraft.eventtime import EventTime, Feed
 from updraft.topology.operators import StatefulKind
 from updraft.topology.records import FrameFn, Grouping, TableFn
 
@@ -38,6 +39,7 @@ class SourceLeg:
     source: str
     transforms: tuple[FrameFn, ...]
     output_schema: pa.Schema
+    event_time: EventTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +153,31 @@ class Graph:
     def sinks_of(self, name: str) -> tuple[Sink, ...]:
         return tuple(sink for sink in self.sinks if name in sink.inputs)
 
+    def event_times(self) -> Mapping[str, EventTime]:
+        """By leg, the event time it declares."""
+        return {leg.name: leg.event_time for leg in self.legs if leg.event_time is not None}
+
+    def feeds(self) -> Mapping[str, Feed]:
+        """By operator, the legs that decide its watermark; an operator behind one without event time has none."""
+        timed = self.event_times()
+        legs: dict[str, frozenset[str]] = {}
+        lags: dict[str, int] = {}  # of a node's output
+        feeds: dict[str, Feed] = {}
+        for node in self.nodes:
+            if isinstance(node, SourceLeg):
+                legs[node.name], lags[node.name] = frozenset((node.name,)), 0
+                continue
+            producers = [edge.producer for edge in self.incoming(node.name)]
+            legs[node.name] = frozenset().union(*(legs[producer] for producer in producers))
+            lag_ms = max(lags[producer] for producer in producers)
+            lags[node.name] = lag_ms
+            if isinstance(node, StatefulNode):
+                lags[node.name] += getattr(node.operator, "event_lag_ms", 0)
+            watches = isinstance(node, StatefulNode) or hasattr(node.fn, "at_watermark")
+            if watches and legs[node.name] <= timed.keys():
+                feeds[node.name] = Feed(legs=tuple(sorted(legs[node.name])), lag_ms=lag_ms)
+        return feeds
+
     def state_shapes(self) -> Mapping[str, StateShape]:
         """By operator name, what its stored state must match before it can reattach."""
         return {node.name: _state_shape(node) for node in self.stateful}
@@ -169,4 +196,5 @@ def _table_text(table: TableSpec) -> str:
     key = ", ".join(f"{field.name}: {field.type}" for field in table.key)
     values = ", ".join(f"{field.name}: {field.type}" for field in table.values)
     extras = (" ttl" if table.ttl_ms is not None else "") + (" timers" if table.timers else "")
+    extras += (" event" if table.event_timers else "") + (f" lead {table.lead}" if table.lead else "")
     return f"({key}) -> ({values}){extras}"

@@ -72,11 +72,13 @@ def _a_cycle(stuck: Mapping[int, set[int]]) -> tuple[int, ...]:
 def declared_legs(records: Sequence[Record]) -> tuple[DeclaredLeg, ...]:
     """Every branch of a source that something other than a transform reads.
 
-    The untransformed leg of source "s" is called "s", the others "s.1", "s.2", ...; a user's name has no dot.
+    The untransformed leg of source "s" is called "s", the others "s.1", "s.2", ...; a user's name has no dot. A
+    watermark alone does not rename a leg: a program that gains one still fits its checkpoint.
     """
     known = {record.id: record for record in records}
     read = {i.producer for r in records if not isinstance(r, TransformRecord) for i in r.inputs}
     numbers: dict[int, int] = {}
+    plain: set[int] = set()  # sources whose own name is taken
     legs: list[DeclaredLeg] = []
     for record in sorted((known[i] for i in read if i in known), key=lambda r: r.id):
         path = _path_to_source(record, known)
@@ -84,14 +86,18 @@ def declared_legs(records: Sequence[Record]) -> tuple[DeclaredLeg, ...]:
             continue
         source, transforms = path[0], path[1:]
         assert isinstance(source, SourceRecord)
-        numbers[source.id] = numbers.get(source.id, 0) + bool(transforms)
+        changed = any(isinstance(t, TransformRecord) and t.watermark is None for t in transforms)
+        numbered = changed or source.id in plain
+        if not numbered:
+            plain.add(source.id)
+        numbers[source.id] = numbers.get(source.id, 0) + numbered
         legs.append(
             DeclaredLeg(
                 record=record.id,
-                name=f"{source.name}.{numbers[source.id]}" if transforms else source.name,
+                name=f"{source.name}.{numbers[source.id]}" if numbered else source.name,
                 source=source.name,
                 transforms=tuple(t.fn for t in transforms if isinstance(t, TransformRecord)),
-                schema=source.schema if not transforms else _schema(transforms[-1]),
+                schema=_schema(path),
             )
         )
     return tuple(legs)
@@ -108,8 +114,14 @@ def _path_to_source(record: Record, known: Mapping[int, Record]) -> tuple[Record
     return tuple(path) if isinstance(path[0], SourceRecord) else ()
 
 
-def _schema(record: Record) -> pa.Schema | None:
-    return record.schema if isinstance(record, TransformRecord | SourceRecord) else None
+def _schema(path: Sequence[Record]) -> pa.Schema | None:
+    """What the user declared of the last record that may change columns."""
+    for record in reversed(path):
+        if isinstance(record, SourceRecord) or (
+            isinstance(record, TransformRecord) and record.watermark is None
+        ):
+            return record.schema
+    return None
 
 
 def node_names(records: Sequence[Record]) -> Mapping[int, str]:
@@ -150,7 +162,8 @@ def titles(records: Sequence[Record], names: Mapping[int, str]) -> Mapping[int, 
                 source = path[0].id if path else -1
                 transforms[source] = transforms.get(source, 0) + 1
                 behind = f" of source '{names[source]}'" if path else ""
-                result[record.id] = f"transform {transforms[source]}{behind}"
+                kind = f"transform {transforms[source]}" if record.watermark is None else "with_watermark()"
+                result[record.id] = f"{kind}{behind}"
             case _:
                 result[record.id] = f"operator '{names[record.id]}'"
     return result

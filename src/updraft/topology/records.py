@@ -106,13 +106,24 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """What `with_watermark` was given, unchecked."""
+
+    column: object
+    delay: object
+    idle_after: object = None
+    max_ahead: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransformRecord:
-    """DataFrame code directly behind a source; runs in the JVM."""
+    """DataFrame code directly behind a source; runs in the JVM. With a `watermark` it changes nothing."""
 
     id: int
     inputs: tuple[Input, ...]
     fn: FrameFn
     schema: pa.Schema | None = None
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

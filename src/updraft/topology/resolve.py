@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from updraft.eventtime import EventTime
 from updraft.topology import columns
 from updraft.topology.operators import StatefulKind, aggregate_operator, kind_of, operator_instance
 from updraft.topology.order import DeclaredLeg, declared_legs, node_names, titles, topological_order
@@ -20,6 +21,7 @@ from updraft.topology.records import (
     SinkRecord,
     SourceRecord,
     TransformRecord,
+    Watermark,
 )
 from updraft.topology.schemas import did_you_mean, differences, merged, stream_schema
 from updraft.topology.validate import shape_problems
@@ -27,6 +29,10 @@ from updraft.topology.validate import shape_problems
 if TYPE_CHECKING:
     from updraft.operators.base import Operator
     from updraft.state import TableSpec
+
+
+Timing = Mapping[str, EventTime | None]
+"""The event time of every source whose rows reach a record, by source name; None: it has none (or a wrong one)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,7 @@ class Step:
     kind: StatefulKind | None = None
     operator: Operator | None = None
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
+    timing: Timing = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
@@ -67,7 +74,8 @@ def resolve(name: object, records: Sequence[Record], schemas: Mapping[str, pa.Sc
         clashes = tuple(columns.merge_problems(who[record.id], [who[p] for p in producers], inputs))
         unsure = clashes or not inputs or any(schema is None for schema in inputs)
         schema = None if unsure else merged([s for s in inputs if s is not None])
-        step = _step(who[record.id], record, schema, given.get(record.id))
+        timing = _timing([steps[producer].timing for producer in producers])
+        step = _step(who[record.id], record, schema, given.get(record.id), timing)
         # Sinks write what arrives, so a column was reported already where it first appeared.
         after = None if isinstance(record, SinkRecord) else step.output
         unfit = tuple(columns.output_problems(who[record.id], schema, after))
@@ -81,17 +89,35 @@ def resolve(name: object, records: Sequence[Record], schemas: Mapping[str, pa.Sc
     return Resolution(names=names, legs=legs, steps=steps, problems=tuple(dict.fromkeys(problems)))
 
 
-def _step(who: str, record: Record, schema: pa.Schema | None, given: pa.Schema | None) -> Step:
+def _timing(inputs: Sequence[Timing]) -> dict[str, EventTime | None]:
+    together: dict[str, EventTime | None] = {}
+    for timing in inputs:
+        for source, declared in timing.items():
+            # Two legs of one source, one of them without event time: together they have none.
+            together[source] = declared if together.get(source, declared) is not None else None
+    return together
+
+
+def _step(
+    who: str, record: Record, schema: pa.Schema | None, given: pa.Schema | None, timing: Timing
+) -> Step:
     match record:
-        case SourceRecord() | TransformRecord():
-            return _source_step(who, record, schema, given)
+        case SourceRecord():
+            return replace(_source_step(who, record, schema, given), timing={str(record.name): None})
+        case TransformRecord(watermark=Watermark() as said):
+            known = schema if given is None else stream_schema(given)
+            declared, problems = columns.event_time(who, said, known)
+            timed = dict.fromkeys(timing, declared)
+            return Step(input=schema, output=known, timing=timed, problems=problems)
+        case TransformRecord():
+            return replace(_source_step(who, record, schema, given), timing=timing)
         case MapRecord():
             output, problems = columns.map_output(who, record, schema)
-            return Step(input=schema, output=output, problems=problems)
+            return Step(input=schema, output=output, timing=timing, problems=problems)
         case ProcessRecord():
-            return _process_step(who, record, schema)
+            return replace(_process_step(who, record, schema, timing), timing=timing)
         case AggregateRecord():
-            return _aggregate_step(who, record, schema)
+            return replace(_aggregate_step(who, record, schema), timing=timing)
         case SinkRecord():
             return Step(input=schema, output=schema)
 
@@ -113,7 +139,7 @@ def _source_step(
     return Step(input=schema, output=stream_schema(declared), problems=(problem,))
 
 
-def _process_step(who: str, record: ProcessRecord, schema: pa.Schema | None) -> Step:
+def _process_step(who: str, record: ProcessRecord, schema: pa.Schema | None, timing: Timing) -> Step:
     operator, wrong = operator_instance(record.operator)
     problems = [f"{who}: {problem}" for problem in wrong]
     keys = record.inputs[0].keys if record.inputs else ()
@@ -127,7 +153,11 @@ def _process_step(who: str, record: ProcessRecord, schema: pa.Schema | None) -> 
         problems.append(f"{who}: a KeyedOperator needs a keyed stream; call key_by(...) before process()")
     if problems or schema is None:
         return Step(input=schema, kind=kind, operator=operator, problems=tuple(problems))
-    return _stateful_step(who, kind, operator, schema, keys)
+    step = _stateful_step(who, kind, operator, schema, keys)
+    if any(table.event_timers for table in step.tables.values()):
+        wrong = tuple(columns.timing_problems(who, timing, "timers = 'event'"))
+        step = replace(step, problems=(*step.problems, *wrong))
+    return step
 
 
 def _aggregate_step(who: str, record: AggregateRecord, schema: pa.Schema | None) -> Step:

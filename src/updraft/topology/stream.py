@@ -25,10 +25,12 @@ from updraft.topology.records import (
     StatefulOptions,
     TableFn,
     TransformRecord,
+    Watermark,
 )
 from updraft.topology.schemas import did_you_mean
 
 if TYPE_CHECKING:
+    from updraft.operators.duration import Duration
     from updraft.topology.app import Topology
 
 
@@ -43,6 +45,24 @@ class Stream:
         """DataFrame code, run in the JVM; only directly behind sources and other transforms."""
         # A merged stream is transformed branch by branch: DataFrames of different legs never meet.
         made = tuple(self._transformed(stream, fn, schema) for stream in self.inputs)
+        return replace(self, inputs=made)
+
+    def with_watermark(
+        self,
+        column: str,
+        delay: Duration = 0,
+        *,
+        idle_after: Duration | None = None,
+        max_ahead: Duration | None = None,
+    ) -> Stream:
+        """Event time is `column`, and rows come at most `delay` behind the largest one seen (`docs/time.md`).
+
+        Only directly behind a source or its transforms. idle_after: a source without rows for longer than that
+        does not hold back the others. max_ahead: an event time further ahead of the clock than that does not
+        move the watermark.
+        """
+        said = Watermark(column=column, delay=delay, idle_after=idle_after, max_ahead=max_ahead)
+        made = tuple(self._transformed(stream, _unchanged, None, said) for stream in self.inputs)
         return replace(self, inputs=made)
 
     def map(self, fn: TableFn, *, schema: pa.Schema | None = None, **options: Unpack[MapOptions]) -> Stream:
@@ -109,8 +129,12 @@ class Stream:
         """End here: `target` is one of `ud.sinks` or a callable(df, batch_id)."""
         self.topology.record(lambda n: SinkRecord(id=n, inputs=self.inputs, name=name, target=target))
 
-    def _transformed(self, stream: Input, fn: FrameFn, schema: pa.Schema | None) -> Input:
-        record = self.topology.record(lambda n: TransformRecord(id=n, inputs=(stream,), fn=fn, schema=schema))
+    def _transformed(
+        self, stream: Input, fn: FrameFn, schema: pa.Schema | None, watermark: Watermark | None = None
+    ) -> Input:
+        record = self.topology.record(
+            lambda n: TransformRecord(id=n, inputs=(stream,), fn=fn, schema=schema, watermark=watermark)
+        )
         return Input(producer=record)
 
     def _grouped(self, grouping: Grouping) -> Stream:
@@ -194,6 +218,10 @@ class KeyedStream:
             lambda n: AggregateRecord(id=n, inputs=self.inputs, aggs=pairs, label=label, options=options)
         )
         return Stream(topology=self.topology, inputs=(Input(producer=record),))
+
+
+def _unchanged(frame: Any) -> Any:
+    return frame
 
 
 def _process(

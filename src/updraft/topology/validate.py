@@ -93,13 +93,30 @@ def _wiring_problems(
                 "merge a stream with itself only after a map that tells the copies apart"
             )
         seen.add(producer.id)
-        if isinstance(record, TransformRecord) and not isinstance(producer, SourceRecord | TransformRecord):
+        if isinstance(record, TransformRecord) and record.watermark is not None:
+            yield from _watermark_place_problems(producer, titles)
+        elif isinstance(record, TransformRecord) and not isinstance(producer, SourceRecord | TransformRecord):
             yield (
                 f"transform behind {titles[producer.id]}: DataFrame code runs only directly behind a source; "
                 "use map(), or move the transform before the operator"
             )
+        elif isinstance(record, TransformRecord) and getattr(producer, "watermark", None) is not None:
+            yield (
+                f"{titles[producer.id]}: a transform behind it may change the event time it was told of; "
+                "call with_watermark() after the last transform"
+            )
         if isinstance(record, TransformRecord | SinkRecord) and stream.grouping is not None:
             yield f"{who}: {stream.grouping.value} grouping has no effect here; remove it"
+
+
+def _watermark_place_problems(producer: Record, titles: Mapping[int, str]) -> Iterator[str]:
+    if not isinstance(producer, SourceRecord | TransformRecord):
+        yield (
+            f"with_watermark() behind {titles[producer.id]}: event time is declared where rows come from; call it "
+            "directly behind the source or its transforms"
+        )
+    elif isinstance(producer, TransformRecord) and producer.watermark is not None:
+        yield f"{titles[producer.id]} is followed by another with_watermark(); declare event time once"
 
 
 def _record_problems(who: str, record: Record) -> Iterator[str]:
