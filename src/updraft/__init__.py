@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from updraft.runtime.lifecycle import run
     from updraft.runtime.progress import BatchSummary, RunResult
     from updraft.topology import KeyedStream, Stream, Topology
-    from updraft.topology.aggregates import count, max, mean, min, sum  # noqa: A004
+    from updraft.topology.aggregates import (
+        approx_count_distinct,
+        collect,
+        count,
+        max,  # noqa: A004
+        mean,
+        min,  # noqa: A004
+        sum,  # noqa: A004
+    )
+    from updraft.topology.windows import session, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -42,7 +51,16 @@ _HOMES = {
     "updraft.runtime.lifecycle": ("run",),
     "updraft.runtime.progress": ("BatchSummary", "RunResult"),
     "updraft.topology": ("KeyedStream", "Stream", "Topology"),
-    "updraft.topology.aggregates": ("count", "max", "mean", "min", "sum"),
+    "updraft.topology.aggregates": (
+        "approx_count_distinct",
+        "collect",
+        "count",
+        "max",
+        "mean",
+        "min",
+        "sum",
+    ),
+    "updraft.topology.windows": ("session", "sliding", "tumbling"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -61,14 +79,19 @@ __all__ = [
     "Table",
     "Topology",
     "UpdraftError",
+    "approx_count_distinct",
+    "collect",
     "count",
     "max",
     "mean",
     "min",
     "run",
+    "session",
     "sinks",
+    "sliding",
     "sum",
     "testing",
+    "tumbling",
 ]
 
 

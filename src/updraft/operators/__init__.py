@@ -8,21 +8,26 @@ from updraft.operators.grouping import Groups, group_rows
 from updraft.operators.invoke import run_keyed, run_objects
 from updraft.operators.output import OutputMismatch, check_output
 from updraft.operators.problems import problems
+from updraft.operators.sessions import SessionWindow
+from updraft.operators.window import Emit, Window
 
 __all__ = [
     "Aggregate",
     "Combiner",
     "Context",
     "Duration",
+    "Emit",
     "Groups",
     "KeyedOperator",
     "ObjectOperator",
     "OutputMismatch",
+    "SessionWindow",
     "StateTable",
     "SumOverflow",
     "Table",
     "Tally",
     "TaskObjects",
+    "Window",
     "check_output",
     "duration_ms",
     "group_rows",

@@ -101,7 +101,7 @@ class Aggregate(KeyedOperator):
     ) -> tuple[pa.Table, Hashes]:
         layout = lay_out(self.aggs, rows.schema, keys)
         groups = group_rows(rows.select(keys), hashes)
-        return _reduced(layout, rows, groups), groups.hashes
+        return reduced(layout, rows, groups), groups.hashes
 
     def process(self, rows: pa.Table, ctx: Context) -> pa.Table:
         return self.process_mixed(rows, ctx.hashes, None, None, ctx)
@@ -115,21 +115,21 @@ class Aggregate(KeyedOperator):
         ctx: Context,
     ) -> pa.Table:
         layout = lay_out(self.aggs, ctx.input, ctx.keys)
-        touched = _touched(layout, raw, raw_hashes, combined, combined_hashes)
-        if touched is None:
+        found = touched(layout, raw, raw_hashes, combined, combined_hashes)
+        if found is None:
             return layout.output.empty_table()
-        fresh, hashes = touched
+        fresh, hashes = found
         keys = fresh.select(layout.keys.names)
-        found = ctx.state.get(keys, hashes, presorted=True)
-        if found.mask.any():
-            fresh = _with_state(layout, fresh, found.values)
+        old = ctx.state.get(keys, hashes, presorted=True)
+        if old.mask.any():
+            fresh = with_state(layout, fresh, old.values)
         ctx.state.put(fresh, hashes, presorted=True)
         partials = {partial.name: one_array(fresh.column(partial.name)) for partial in layout.partials}
         results = [result.finish(partials) for result in layout.results]
         return pa.Table.from_arrays([*keys.columns, *results], schema=layout.output)
 
 
-def _touched(
+def touched(
     layout: Layout,
     raw: pa.Table | None,
     raw_hashes: Hashes | None,
@@ -140,18 +140,18 @@ def _touched(
     raw = raw if raw is not None and raw.num_rows else None
     combined = combined if combined is not None and combined.num_rows else None
     if raw is None:
-        return None if combined is None else _merged(layout, combined, combined_hashes)
+        return None if combined is None else merged(layout, combined, combined_hashes)
     groups = group_rows(raw.select(layout.keys.names), raw_hashes)
-    reduced = _reduced(layout, raw, groups)
+    fresh = reduced(layout, raw, groups)
     if combined is None:
-        return reduced, groups.hashes
-    both = pa.concat_tables([combined, reduced])
+        return fresh, groups.hashes
+    both = pa.concat_tables([combined, fresh])
     if combined_hashes is None:
-        return _merged(layout, both, None)
-    return _merged(layout, both, np.concatenate((combined_hashes, groups.hashes)))
+        return merged(layout, both, None)
+    return merged(layout, both, np.concatenate((combined_hashes, groups.hashes)))
 
 
-def _reduced(layout: Layout, rows: pa.Table, groups: Groups) -> pa.Table:
+def reduced(layout: Layout, rows: pa.Table, groups: Groups) -> pa.Table:
     """Input rows -> one row of partials per group."""
     keys = groups.keys(rows.select(layout.keys.names))
     columns: list[pa.Array] = []
@@ -161,7 +161,7 @@ def _reduced(layout: Layout, rows: pa.Table, groups: Groups) -> pa.Table:
     return pa.Table.from_arrays([*keys.columns, *columns], schema=layout.combined)
 
 
-def _merged(layout: Layout, combined: pa.Table, hashes: Hashes | None) -> tuple[pa.Table, Hashes]:
+def merged(layout: Layout, combined: pa.Table, hashes: Hashes | None) -> tuple[pa.Table, Hashes]:
     """Rows of partials of several senders -> one per key."""
     groups = group_rows(combined.select(layout.keys.names), hashes)
     keys = groups.keys(combined.select(layout.keys.names))
@@ -172,7 +172,7 @@ def _merged(layout: Layout, combined: pa.Table, hashes: Hashes | None) -> tuple[
     return pa.Table.from_arrays([*keys.columns, *columns], schema=layout.combined), groups.hashes
 
 
-def _with_state(layout: Layout, fresh: pa.Table, old: pa.Table) -> pa.Table:
+def with_state(layout: Layout, fresh: pa.Table, old: pa.Table) -> pa.Table:
     """This batch's partials merged with those of the state, row by row."""
     keys = fresh.select(layout.keys.names)
     columns: list[pa.Array] = []

@@ -58,6 +58,14 @@ class StateTable(Protocol):
         """Keys whose timer is at or before `now_us`, with the timer as `__timer_us`."""
         ...
 
+    def between(self, low_us: int | None, high_us: int) -> pa.Table:
+        """Rows (key and value columns) whose timer is in [low, high)."""
+        ...
+
+    def forget_before(self, us: int) -> None:
+        """Rows with a timer before this may go."""
+        ...
+
     def set_timers(
         self, keys: pa.Table, timers_us: npt.NDArray[np.int64] | pa.Array | None, hashes: Hashes | None = None
     ) -> Mask:

@@ -37,7 +37,7 @@ from updraft.operators.arrays import (
     words128,
 )
 from updraft.operators.context import Hashes
-from updraft.state.keys import hash_keys
+from updraft.state.keys import hash_keys, hash_spread
 
 Index = npt.NDArray[np.intp]
 
@@ -118,21 +118,21 @@ class Groups:
         return len(self) == self.rows
 
 
-def group_rows(keys: pa.Table, hashes: Hashes | None = None) -> Groups:
+def group_rows(keys: pa.Table, hashes: Hashes | None = None, *, lead: int | None = None) -> Groups:
     """Group rows by all columns of `keys`; nulls are equal to each other, so are NaNs.
 
     `hashes` are `hash_keys` of the columns; without them only what is distinct is hashed where that is
-    cheaper.
+    cheaper. With `lead` they are `hash_spread` of the columns, see there.
     """
     if keys.num_rows == 0:
         none = np.zeros(0, np.intp)
         return Groups(rows=0, hashes=np.zeros(0, np.uint64), sorted_rows=none, sorted_starts=none)
     columns = [one_array(column) for column in keys.columns]
-    if hashes is None and len(columns) == 1 and _is_encodable(columns[0].type):
+    if hashes is None and lead is None and len(columns) == 1 and _is_encodable(columns[0].type):
         return _group_encoded(columns[0])
     if hashes is None:
         encoded = [_encode(column) if _is_encodable(column.type) else column for column in columns]
-        hashes = hash_keys(encoded)
+        hashes = hash_keys(encoded) if lead is None else hash_spread(encoded, lead)
         # Codes of one dictionary are equal exactly when the texts are, and far cheaper to compare.
         columns = [code.indices if _is_encodable(code.type) else code for code in encoded]
     return _group_sorted(columns, hashes)

@@ -19,7 +19,10 @@ import pyarrow.types as pt
 
 from updraft.operators.arrays import one_array
 from updraft.operators.grouping import Groups
+from updraft.operators.lists import collect_by, join_lists, join_lists_by
 from updraft.operators.reduce import add, count_valid, extreme, extreme_by, is_ordered, sum_by, sum_type
+from updraft.operators.sketch import estimate, merge_sketches, merge_sketches_by, sketch_by
+from updraft.state.keys import is_key_type
 
 
 class Function(Protocol):
@@ -47,6 +50,8 @@ class Kind(Enum):
     DOUBLE_SUM = "double_sum"
     MIN = "min"
     MAX = "max"
+    SKETCH = "approx_count_distinct"
+    LIST = "collect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +77,34 @@ class Partial:
                 return sum_by(column, groups, self.dtype)
             case Kind.MIN | Kind.MAX:
                 return extreme_by(column, groups, smallest=self.kind is Kind.MIN)
+            case Kind.SKETCH:
+                return sketch_by(column, groups)
+            case Kind.LIST:
+                return collect_by(column, groups)
 
     def merge_rows(self, partials: pa.Array, groups: Groups) -> pa.Array:
         """Partials of several senders -> one value per group."""
-        if self.kind in (Kind.MIN, Kind.MAX):
-            return extreme_by(partials, groups, smallest=self.kind is Kind.MIN)
-        return sum_by(partials, groups, self.dtype)
+        match self.kind:
+            case Kind.MIN | Kind.MAX:
+                return extreme_by(partials, groups, smallest=self.kind is Kind.MIN)
+            case Kind.SKETCH:
+                return merge_sketches_by(partials, groups)
+            case Kind.LIST:
+                return join_lists_by(partials, groups)
+            case _:
+                return sum_by(partials, groups, self.dtype)
 
     def merge(self, old: pa.Array, new: pa.Array) -> pa.Array:
         """State and this batch, row by row; null in `old` where there was no state."""
-        if self.kind in (Kind.MIN, Kind.MAX):
-            return extreme(old, new, smallest=self.kind is Kind.MIN)
-        return add(old, new)
+        match self.kind:
+            case Kind.MIN | Kind.MAX:
+                return extreme(old, new, smallest=self.kind is Kind.MIN)
+            case Kind.SKETCH:
+                return merge_sketches(old, new)
+            case Kind.LIST:
+                return join_lists(old, new)
+            case _:
+                return add(old, new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +114,12 @@ class Result:
     name: str
     dtype: pa.DataType
     parts: tuple[str, ...]
+    is_estimate: bool = False  # made from a sketch
 
     def finish(self, partials: Mapping[str, pa.Array]) -> pa.Array:
         """The output values, one per key."""
+        if self.is_estimate:
+            return estimate(partials[self.parts[0]])
         if len(self.parts) == 1:
             return partials[self.parts[0]]
         total, count = (partials[part] for part in self.parts)
@@ -127,15 +151,29 @@ class Layout:
         return pa.schema([*self.keys, *((result.name, result.dtype) for result in self.results)])
 
 
-def lay_out(aggs: Mapping[str, Agg], input: pa.Schema, keys: tuple[str, ...]) -> Layout:
-    """The partials and results of `aggs`; call `agg_problems` first, it says what this would trip over."""
-    partials: dict[str, Partial] = {}
+def lay_out(
+    aggs: Mapping[str, Agg], input: pa.Schema, keys: tuple[str, ...], *, counted: bool = False
+) -> Layout:
+    """The partials and results of `aggs`; call `agg_problems` first, it says what this would trip over.
+
+    `counted`: the number of rows is a partial in any case.
+    """
+    rows = [_partial(Kind.COUNT, None, input, keys)] if counted else []
+    partials: dict[str, Partial] = {partial.name: partial for partial in rows}
     results: list[Result] = []
     for name, agg in aggs.items():
         parts = [_partial(kind, agg.column, input, keys) for kind in _kinds(agg, input)]
         partials.update({part.name: part for part in parts})
         dtype = pa.float64() if len(parts) == 2 else parts[0].dtype
-        results.append(Result(name=name, dtype=dtype, parts=tuple(part.name for part in parts)))
+        is_estimate = parts[0].kind is Kind.SKETCH
+        results.append(
+            Result(
+                name=name,
+                dtype=pa.int64() if is_estimate else dtype,
+                parts=tuple(part.name for part in parts),
+                is_estimate=is_estimate,
+            )
+        )
     return Layout(
         keys=pa.schema([input.field(key) for key in keys]),
         partials=tuple(partials[name] for name in sorted(partials)),
@@ -143,7 +181,9 @@ def lay_out(aggs: Mapping[str, Agg], input: pa.Schema, keys: tuple[str, ...]) ->
     )
 
 
-def agg_problems(aggs: Mapping[str, Agg], input: pa.Schema, keys: tuple[str, ...]) -> list[str]:
+def agg_problems(
+    aggs: Mapping[str, Agg], input: pa.Schema, keys: tuple[str, ...], *, windowed: bool = False
+) -> list[str]:
     """Everything that is wrong with `aggs` over this input."""
     if not aggs:
         return ["an aggregation needs at least one aggregate, such as n=ud.count()"]
@@ -165,6 +205,12 @@ def agg_problems(aggs: Mapping[str, Agg], input: pa.Schema, keys: tuple[str, ...
             found.append(f"{text}: {dtype} cannot be summed; cast '{agg.column}' to a number first")
         if agg.fn.value in ("min", "max") and not is_ordered(dtype):
             found.append(f"{text}: {dtype} has no order")
+        if agg.fn.value == "approx_count_distinct" and not is_key_type(dtype):
+            found.append(f"{text}: values of type {dtype} cannot be told apart by hash")
+        if agg.fn.value == "collect" and not windowed:
+            found.append(
+                f"{text}: without a window it would keep every value for ever; use window(...).aggregate(...)"
+            )
     return found
 
 
@@ -189,6 +235,10 @@ def _partial(kind: Kind, column: str | None, input: pa.Schema, keys: tuple[str, 
         dtype = pa.float64()
     elif kind is Kind.SUM:
         dtype = sum_type(dtype)
+    elif kind is Kind.SKETCH:
+        dtype = pa.binary()
+    elif kind is Kind.LIST:
+        dtype = pa.list_(dtype)
     return Partial(kind=kind, column=column, name=name, dtype=dtype)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from updraft.operators import Aggregate
+from updraft.operators import Combiner
 from updraft.topology.graph import Graph, SourceLeg, StatefulNode
 
 
@@ -20,7 +20,7 @@ def needed_columns(graph: Graph, leg: SourceLeg) -> tuple[str, ...]:
     consumers = [graph.node(edge.consumer) for edge in graph.outgoing(leg.name)]
     wanted: set[str] = set()
     for consumer in consumers:
-        if not isinstance(consumer, StatefulNode) or not isinstance(consumer.operator, Aggregate):
+        if not isinstance(consumer, StatefulNode) or not isinstance(consumer.operator, Combiner):
             return names
         wanted.update(consumer.operator.needed_columns(consumer.input_schema, consumer.keys))
     if graph.sinks_of(leg.name) or not wanted:

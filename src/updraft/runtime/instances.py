@@ -22,6 +22,7 @@ from updraft.runtime.reports import Failure, OperatorWork, Report
 from updraft.runtime.routing import one_batch
 from updraft.runtime.stateful import Arrived, Watermarks, run_stateful
 from updraft.topology.graph import MapNode, StatefulNode
+from updraft.topology.records import TableFn
 
 if TYPE_CHECKING:
     from updraft.runtime.stage import Batch
@@ -92,10 +93,17 @@ class InstanceRun:
     def _map(self, node: MapNode, rows: pa.Table) -> None:
         work = self.report.work.setdefault(node.name, OperatorWork())
         with _Watch(self, node.name, work):
-            out = check_output(node.fn(rows), node.output_schema, node.name)
+            out = check_output(self._fn(node)(rows), node.output_schema, node.name)
         work.rows_in += rows.num_rows
         work.rows_out += out.num_rows
         self._pass_on(node.name, out)
+
+    def _fn(self, node: MapNode) -> TableFn:
+        timed = getattr(node.fn, "at_watermark", None)
+        if timed is None:
+            return node.fn
+        made: TableFn = timed(self.batch.clocks.watermarks_ms.get(node.name))
+        return made
 
     def _stateful(self, node: StatefulNode, instance: Instance, arrived: Arrived) -> None:
         work = self.report.work.setdefault(node.name, OperatorWork())

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from updraft.eventtime import EventTime, Feed
-from updraft.operators import Aggregate
+from updraft.operators import Combiner
 from updraft.plan import Plan, lay_out
 from updraft.plan.stages import Stage, is_exchange
 from updraft.sinks import Wants, as_sink
@@ -37,7 +37,7 @@ class Route:
     slots: tuple[int, ...]  # by instance index
     wire: pa.Schema  # of uncombined rows; stateful consumers get HASH first
     combined: pa.Schema | None
-    combiner: Aggregate | None
+    combiner: Combiner | None
     task_instances: npt.NDArray[np.uint16]  # by task; empty for stateless consumers
 
 
@@ -125,7 +125,7 @@ def _route(graph: Graph, plan: Plan, number: int, edge: Edge, level: int, slots:
             edge=number, consumer=edge.consumer, grouping=edge.grouping, keys=edge.keys, level=level, slots=slots,
             wire=schema, combined=None, combiner=None, task_instances=np.empty(0, np.uint16),
         )  # fmt: skip
-    combiner = consumer.operator if isinstance(consumer.operator, Aggregate) else None
+    combiner = consumer.operator if isinstance(consumer.operator, Combiner) else None
     columns = combiner.needed_columns(schema, consumer.keys) if combiner else tuple(schema.names)
     hashed = pa.field(HASH, pa.uint64(), nullable=False)
     combined = combiner.combined_schema(schema, consumer.keys) if combiner else None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from updraft.errors import StateError
-from updraft.operators import Aggregate, Context, KeyedOperator, ObjectOperator, Tally, run_keyed, run_objects
+from updraft.operators import Combiner, Context, KeyedOperator, ObjectOperator, Tally, run_keyed, run_objects
 from updraft.plan import Instance
 from updraft.state import KeyedTable, LocalStore, Sealed
 from updraft.state.objects import OBJECT_TABLE, ObjectState
@@ -156,7 +156,7 @@ def _process(
         tally=tally,
     )
     match node.operator:
-        case Aggregate() as aggregate:
+        case Combiner() as aggregate:
             combined, combined_hashes = _hashed(arrived.combined)
             return aggregate.process_mixed(rows, hashes, combined, combined_hashes, ctx)
         case ObjectOperator() as operator:

@@ -30,7 +30,7 @@ from updraft.state.merge import drop_dead, live_rows, merge, merge_all, row_slic
 from updraft.state.run import NO_TIMER, Run, empty_run, from_raw, take, take_rows, to_batch
 from updraft.state.spec import TIMER, Level, Sealed, SegmentRef, TableSpec
 from updraft.state.store import SegmentStore
-from updraft.state.timers import due_rows, earliest_timer
+from updraft.state.timers import count_before, due_rows, earliest_timer, rows_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,7 @@ class KeyedTable:
         self._default_hash = self._hasher is hash_keys
         self._fingerprint = spec.fingerprint()
         self._ranges = hash_range(self.mine, tasks)
+        self._forgotten_us: int | None = None  # rows with an earlier timer are gone
         self._pending: list[Run] = []  # this batch's changes, oldest first
         self._sealed: list[LiveRun] | None = None  # opened levels, newest first
 
@@ -196,16 +197,61 @@ class KeyedTable:
             return schema.empty_table()
         return pa.concat_tables(tables).sort_by(TIMER).combine_chunks()
 
+    def between(self, low_us: int | None, high_us: int) -> pa.Table:
+        """Rows (key and value columns) whose timer is in [low, high), in no particular order.
+
+        Costs what it finds, like `due`: a table whose timer is the time of its rows can be read by time.
+        """
+        found: list[tuple[Run, I64]] = []
+        newer: list[LiveRun] = []
+        for level, earliest in self._with_earliest_timer():
+            if earliest is not None and earliest < high_us:
+                found.append(
+                    (level.run, self._current(level, rows_between(level.run, low_us, high_us), newer))
+                )
+            newer.append(level)
+        tables = [
+            pa.Table.from_arrays(
+                [take(column, rows) for column in (*run.keys, *run.values)], schema=self.spec.columns
+            )
+            for run, rows in found
+            if len(rows)
+        ]
+        return pa.concat_tables(tables) if tables else self.spec.columns.empty_table()
+
+    def forget_before(self, us: int) -> None:
+        """Rows with a timer before this will never be asked for again: leave them out when sealing.
+
+        Cheaper than deleting: nothing is written for them, and a segment that has no others goes as a whole. Until a
+        merge comes by, `scan` may still show some.
+        """
+        if not self.spec.timers:
+            raise StateError(f"{self._where()} declares no timers; declare it with timers=True")
+        self._forgotten_us = us
+
     def seal(self, name: str, batch: int) -> Sealed | None:
         """Write this batch's changes as one segment; None (and nothing written) if there are none."""
-        if not self._pending:
+        if not self._pending and self._forgotten_us is None:
             return None
-        changes = merge_all(self._pending[::-1], default_hash=self._default_hash)
         sealed = self._opened()
         sizes = [self._live_count(level) for level in sealed[::-1]]
-        count = levels_to_merge(sizes, len(changes))
-        merged = merge_all(
-            [changes, *(self._live_part(level) for level in sealed[:count])], default_hash=self._default_hash
+        forgotten = [self._forgotten_count(level) for level in sealed[::-1]]
+        sizes = [size - gone for size, gone in zip(sizes, forgotten, strict=True)]
+        if not self._pending and not any(
+            gone and not size for size, gone in zip(sizes, forgotten, strict=True)
+        ):
+            return None
+        changes = (
+            merge_all(self._pending[::-1], default_hash=self._default_hash)
+            if self._pending
+            else empty_run(self.spec)
+        )
+        count = levels_to_merge(sizes, len(changes), forgotten=forgotten)
+        merged = self._remembered(
+            merge_all(
+                [changes, *(self._live_part(level) for level in sealed[:count])],
+                default_hash=self._default_hash,
+            )
         )
         if count == len(sealed):
             merged = drop_dead(merged, self.now_ms)
@@ -225,9 +271,12 @@ class KeyedTable:
             tasks=self._tasks_in(merged),
             min_timer_us=earliest_timer(merged),
         )
-        kept = self.levels[: len(self.levels) - count]
-        replaced = tuple(level.ref.name for level in self.levels[len(kept) :])
-        shares = [size / max(len(level.run), 1) for level, size in zip(sealed[::-1], sizes, strict=True)]
+        # A level of which nothing is left goes without being read, wherever it stands.
+        stays = [number for number in range(len(self.levels) - count) if sizes[number]]
+        kept = tuple(self.levels[number] for number in stays)
+        names = {level.ref.name for level in kept}
+        replaced = tuple(level.ref.name for level in self.levels if level.ref.name not in names)
+        shares = [sizes[number] / max(len(sealed[-1 - number].run), 1) for number in stays]
         self.levels = (*kept, Level(ref=added))
         self._pending = []
         self._sealed = None
@@ -235,9 +284,9 @@ class KeyedTable:
             added=added,
             replaced=replaced,
             rows_written=len(merged),
-            live_rows=sum(sizes[: len(kept)]) + len(merged),
+            live_rows=sum(sizes[number] for number in stays) + len(merged),
             state_bytes=added.bytes
-            + int(sum(level.ref.bytes * share for level, share in zip(kept, shares, strict=False))),
+            + int(sum(level.ref.bytes * share for level, share in zip(kept, shares, strict=True))),
         )
 
     def _where(self) -> str:
@@ -295,6 +344,19 @@ class KeyedTable:
         if level.live is None:
             return level.run
         return live_rows(level, hash_range(np.flatnonzero(level.live).tolist(), self.tasks))
+
+    def _remembered(self, run: Run) -> Run:
+        if self._forgotten_us is None or run.timers_us is None:
+            return run
+        kept = np.flatnonzero(run.timers_us >= self._forgotten_us)
+        return run if len(kept) == len(run) else take_rows(run, kept)
+
+    def _forgotten_count(self, level: LiveRun) -> int:
+        if self._forgotten_us is None:
+            return 0
+        if level.live is None:
+            return count_before(level.run, self._forgotten_us)
+        return count_before(self._live_part(level), self._forgotten_us)
 
     def _live_count(self, level: LiveRun) -> int:
         if level.live is None:

@@ -11,7 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from updraft.eventtime import Clocks, EventTime, Feed, Seen, advance_clocks, largest_us
-from updraft.operators import Context, KeyedOperator, ObjectOperator, Tally, problems, run_keyed, run_objects
+from updraft.operators import (
+    Combiner,
+    Context,
+    KeyedOperator,
+    ObjectOperator,
+    Tally,
+    problems,
+    run_keyed,
+    run_objects,
+)
 from updraft.operators.duration import Duration, duration_ms
 from updraft.plan import split_tasks
 from updraft.state import (
@@ -177,9 +186,21 @@ class OperatorHarness:
             next_watermark_ms=clocks.watermarks_ms.get(_NAME),
             tally=tally,
         )
+        if isinstance(self._operator, Combiner):
+            return self._run_combiner(self._operator, rows, ctx)
         if isinstance(self._operator, KeyedOperator):
             return run_keyed(self._operator, rows, ctx)
         return run_objects(self._operator, rows, ctx)
+
+    def _run_combiner(self, operator: Combiner, rows: pa.Table, ctx: Context) -> pa.Table:
+        """Half of the rows from a sender that combines where it is worth it, half as they are."""
+        half = rows.num_rows // 2
+        raw, hashes = rows.slice(half), ctx.hashes[half:]
+        combined = operator.combine(rows.slice(0, half), self._keys) if half else None
+        if combined is None:
+            raw, hashes = rows, ctx.hashes
+        table, known = combined or (None, None)
+        return operator.process_mixed(raw, hashes, table, known, ctx)
 
 
 def operator_harness(

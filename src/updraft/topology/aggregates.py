@@ -18,6 +18,8 @@ class AggFn(Enum):
     MIN = "min"
     MAX = "max"
     MEAN = "mean"
+    APPROX_COUNT_DISTINCT = "approx_count_distinct"
+    COLLECT = "collect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,13 @@ def max(column: str) -> Agg:  # noqa: A001
 def mean(column: str) -> Agg:
     """Mean of the non-null values as a double; null when there is none."""
     return Agg(AggFn.MEAN, column)
+
+
+def approx_count_distinct(column: str) -> Agg:
+    """About how many different non-null values there are (standard error 3.25 %)."""
+    return Agg(AggFn.APPROX_COUNT_DISTINCT, column)
+
+
+def collect(column: str) -> Agg:
+    """The non-null values as a list, in order of arrival. Only in a window: its state ends with the window."""
+    return Agg(AggFn.COLLECT, column)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from updraft.state import TableSpec
 
 RESERVED_PREFIX = "__"
+Timing = Mapping[str, EventTime | None]
+"""The event time of every source whose rows reach a record, by source name; None: it has none (or a wrong one)."""
 
 
 def unknown_column(who: str, column: str, schema: pa.Schema, purpose: str) -> str | None:
@@ -132,7 +134,7 @@ def event_time(
     return declared, ()
 
 
-def timing_problems(who: str, timing: Mapping[str, EventTime | None], what: str) -> Iterator[str]:
+def timing_problems(who: str, timing: Timing, what: str) -> Iterator[str]:
     """Sources without event time in front of an operator that needs one."""
     for source, declared in sorted(timing.items()):
         if declared is None:

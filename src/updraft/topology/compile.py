@@ -11,13 +11,11 @@ from updraft.topology.app import Topology
 from updraft.topology.graph import Edge, Graph, MapNode, Node, Sink, Source, SourceLeg, StatefulNode
 from updraft.topology.order import DeclaredLeg, declared_legs
 from updraft.topology.records import (
-    AggregateRecord,
-    MapRecord,
     OperatorRecord,
-    ProcessRecord,
     Record,
     SinkRecord,
     SourceRecord,
+    StatelessRecord,
 )
 from updraft.topology.resolve import Resolution, Step, resolve
 from updraft.topology.scale import groupings, scale
@@ -65,7 +63,7 @@ def compile_records(
                 keys=stream.keys,
             )
             for record in ordered
-            if isinstance(record, MapRecord | ProcessRecord | AggregateRecord)
+            if isinstance(record, OperatorRecord)
             for stream, grouping in zip(record.inputs, groupings(record), strict=True)
         ),
         sinks=tuple(
@@ -91,7 +89,7 @@ def _unknown_legs(legs: Sequence[DeclaredLeg], schemas: Mapping[str, pa.Schema |
 def _nodes(ordered: Sequence[Record], on_leg: Mapping[int, DeclaredLeg], found: Resolution) -> Iterator[Node]:
     for record in ordered:
         step = found.steps[record.id]
-        if isinstance(record, MapRecord | ProcessRecord | AggregateRecord):
+        if isinstance(record, OperatorRecord):
             yield _operator(record, found.names[record.id], step)
         elif record.id in on_leg:
             leg = on_leg[record.id]
@@ -106,11 +104,13 @@ def _nodes(ordered: Sequence[Record], on_leg: Mapping[int, DeclaredLeg], found: 
 
 def _operator(record: OperatorRecord, name: str, step: Step) -> MapNode | StatefulNode:
     numbers = scale(record)
-    if isinstance(record, MapRecord):
+    if isinstance(record, StatelessRecord):
+        fn = step.fn if step.fn is not None else getattr(record, "fn", None)
+        assert fn is not None
         fused = not record.options.scaled and all(stream.grouping is None for stream in record.inputs)
         return MapNode(
             name=name,
-            fn=record.fn,
+            fn=fn,
             input_schema=_known(step.input),
             output_schema=_known(step.output),
             parallelism=None if fused else numbers.parallelism,

@@ -11,10 +11,10 @@ import pyarrow as pa
 from updraft.topology.names import automatic_names
 from updraft.topology.records import (
     FrameFn,
-    MapRecord,
     Record,
     SinkRecord,
     SourceRecord,
+    StatelessRecord,
     TransformRecord,
 )
 
@@ -137,7 +137,7 @@ def node_names(records: Sequence[Record]) -> Mapping[int, str]:
             continue
         name = record.name if isinstance(record, SourceRecord) else record.options.name
         if name is None and not isinstance(record, SourceRecord):
-            unnamed.append((isinstance(record, MapRecord), record.id, record.label))
+            unnamed.append((isinstance(record, StatelessRecord), record.id, record.label))
             continue
         names[record.id] = str(name)
         taken.append(str(name))

@@ -162,6 +162,34 @@ class AggregateRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRecord:
+    """Built-in aggregates per key and window; `on` None: the event time its sources declare."""
+
+    id: int
+    inputs: tuple[Input, ...]
+    aggs: tuple[tuple[str, Agg], ...]
+    window: object
+    on: object
+    allowed_lateness: object
+    emit: object
+    label: str
+    options: Options = Options()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRecord:
+    """The rows that come too late for a window of these inputs; a map beside it."""
+
+    id: int
+    inputs: tuple[Input, ...]
+    window: object
+    on: object
+    allowed_lateness: object
+    label: str = "late"
+    options: Options = Options()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkRecord:
     """Where a stream ends: an object with a `kind`, or a callable(df, batch_id)."""
 
@@ -171,6 +199,7 @@ class SinkRecord:
     target: object
 
 
-StatefulRecord = ProcessRecord | AggregateRecord
-OperatorRecord = MapRecord | StatefulRecord
+StatelessRecord = MapRecord | LateRecord
+StatefulRecord = ProcessRecord | AggregateRecord | WindowRecord
+OperatorRecord = StatelessRecord | StatefulRecord
 Record = SourceRecord | TransformRecord | OperatorRecord | SinkRecord

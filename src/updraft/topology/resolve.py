@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from updraft.eventtime import EventTime
-from updraft.topology import columns
+from updraft.topology import columns, windowing
+from updraft.topology.columns import Timing
 from updraft.topology.operators import StatefulKind, aggregate_operator, kind_of, operator_instance
 from updraft.topology.order import DeclaredLeg, declared_legs, node_names, titles, topological_order
 from updraft.topology.records import (
     AggregateRecord,
     Grouping,
+    LateRecord,
     MapRecord,
     ProcessRecord,
     Record,
     SinkRecord,
     SourceRecord,
+    TableFn,
     TransformRecord,
     Watermark,
+    WindowRecord,
 )
 from updraft.topology.schemas import did_you_mean, differences, merged, stream_schema
 from updraft.topology.validate import shape_problems
@@ -29,10 +33,6 @@ from updraft.topology.validate import shape_problems
 if TYPE_CHECKING:
     from updraft.operators.base import Operator
     from updraft.state import TableSpec
-
-
-Timing = Mapping[str, EventTime | None]
-"""The event time of every source whose rows reach a record, by source name; None: it has none (or a wrong one)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class Step:
     output: pa.Schema | None = None
     kind: StatefulKind | None = None
     operator: Operator | None = None
+    fn: TableFn | None = None  # of a stateless operator that is not the user's
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
     timing: Timing = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -118,6 +119,11 @@ def _step(
             return replace(_process_step(who, record, schema, timing), timing=timing)
         case AggregateRecord():
             return replace(_aggregate_step(who, record, schema), timing=timing)
+        case WindowRecord():
+            return replace(_window_step(who, record, schema, timing), timing=timing)
+        case LateRecord():
+            made, problems = windowing.late_rows(who, record, schema, timing)
+            return Step(input=schema, output=schema, fn=made, timing=timing, problems=problems)
         case SinkRecord():
             return Step(input=schema, output=schema)
 
@@ -173,6 +179,23 @@ def _aggregate_step(who: str, record: AggregateRecord, schema: pa.Schema | None)
     if problems:
         return Step(input=schema, kind=StatefulKind.AGGREGATE, operator=operator, problems=problems)
     return _stateful_step(who, StatefulKind.AGGREGATE, operator, schema, keys)
+
+
+def _window_step(who: str, record: WindowRecord, schema: pa.Schema | None, timing: Timing) -> Step:
+    keys = record.inputs[0].keys if record.inputs else ()
+    problems = (
+        *columns.key_problems(who, keys, schema),
+        *columns.aggregate_problems(who, record.aggs, keys, schema),
+    )
+    operator, unfit = windowing.window_operator(who, record, schema, timing)
+    problems = (*problems, *unfit)
+    if problems or schema is None or operator is None:
+        return Step(input=schema, kind=StatefulKind.AGGREGATE, operator=operator, problems=problems)
+    wrong = tuple(f"{who}: {problem}" for problem in operator.input_problems(schema, keys))
+    kind = StatefulKind.AGGREGATE if hasattr(operator, "combine") else StatefulKind.KEYED
+    if wrong:
+        return Step(input=schema, kind=kind, operator=operator, problems=wrong)
+    return _stateful_step(who, kind, operator, schema, keys)
 
 
 def _stateful_step(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from updraft.topology.records import Grouping, MapRecord, OperatorRecord
+from updraft.topology.records import Grouping, OperatorRecord, StatelessRecord
 
 DEFAULT_TASKS = 32
 DEFAULT_PARALLELISM = 2
@@ -25,7 +25,7 @@ class Scale:
 def groupings(record: OperatorRecord) -> tuple[Grouping, ...]:
     """The grouping of each input; unsaid means fused for a map without own instances, else shuffled."""
     said = any(stream.grouping is not None for stream in record.inputs)
-    fused = isinstance(record, MapRecord) and not said and not record.options.scaled
+    fused = isinstance(record, StatelessRecord) and not said and not record.options.scaled
     unsaid = Grouping.FORWARD if fused else Grouping.SHUFFLE
     return tuple(stream.grouping or unsaid for stream in record.inputs)
 
@@ -34,7 +34,7 @@ def scale(record: OperatorRecord) -> Scale:
     """The numbers of a record without `scale_problems`; meaningless for a fused map."""
     options = record.options
     single = _single(record)
-    stateless = isinstance(record, MapRecord)
+    stateless = isinstance(record, StatelessRecord)
     tasks = 0 if stateless else options.tasks or (1 if single else DEFAULT_TASKS)
     lowest = options.min_parallelism or 1
     highest = options.max_parallelism or (1 if single else tasks or None)
@@ -60,7 +60,7 @@ def scale_problems(who: str, record: OperatorRecord) -> Iterator[str]:
             if name != "replicas" and value != 1:
                 yield f"{who}: {name}={value} but to_one() sends every row to one instance; leave {name} out"
         return
-    tasks = 0 if isinstance(record, MapRecord) or "tasks" in bad else number.get("tasks", DEFAULT_TASKS)
+    tasks = 0 if isinstance(record, StatelessRecord) or "tasks" in bad else number.get("tasks", DEFAULT_TASKS)
     for name in ("parallelism", "min_parallelism", "max_parallelism"):
         if tasks and number.get(name, 0) > tasks:
             yield (

@@ -17,6 +17,7 @@ from updraft.topology.records import (
     FrameFn,
     Grouping,
     Input,
+    LateRecord,
     MapOptions,
     MapRecord,
     Options,
@@ -26,8 +27,10 @@ from updraft.topology.records import (
     TableFn,
     TransformRecord,
     Watermark,
+    WindowRecord,
 )
 from updraft.topology.schemas import did_you_mean
+from updraft.topology.windows import WindowSpec
 
 if TYPE_CHECKING:
     from updraft.operators.duration import Duration
@@ -148,15 +151,15 @@ class Stream:
         return replace(self, inputs=(Input(producer=record),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedStream:
-    """Rows divided by key. Every operator here is stateful and emits one row per key it touched in a batch.
+class _Aggregating:
+    """What keyed and windowed streams have in common: the shorthands for one aggregate."""
 
-    Options: name, tasks (32), parallelism, min_parallelism, max_parallelism, replicas (1).
-    """
+    __slots__ = ()
 
-    topology: Topology
-    inputs: tuple[Input, ...]
+    if TYPE_CHECKING:
+        topology: Topology
+
+        def _record(self, label: str, aggs: Mapping[str, Agg], options: Options) -> Stream: ...
 
     def count(self, as_: str = "count", **options: Unpack[StatefulOptions]) -> Stream:
         """Rows per key."""
@@ -203,19 +206,99 @@ class KeyedStream:
             max_parallelism=max_parallelism,
             replicas=replicas,
         )
-        return self._record_aggregate("aggregate", {**(aggs or {}), **named}, options)
+        return self._record("aggregate", {**(aggs or {}), **named}, options)
+
+    def _aggregate(self, label: str, aggs: Mapping[str, Agg], options: Mapping[str, Any]) -> Stream:
+        return self._record(label, aggs, _options(self.topology, label, options))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedStream(_Aggregating):
+    """Rows divided by key. Every operator here is stateful and emits one row per key it touched in a batch.
+
+    Options: name, tasks (32), parallelism, min_parallelism, max_parallelism, replicas (1).
+    """
+
+    topology: Topology
+    inputs: tuple[Input, ...]
+
+    def window(
+        self,
+        window: WindowSpec,
+        *,
+        on: str | None = None,
+        allowed_lateness: Duration = 0,
+        emit: str = "close",
+    ) -> WindowedStream:
+        """Divide the rows of a key further by windows of event time: `window(ud.tumbling("1 minute"))`.
+
+        on: the timestamp column, by default the one `with_watermark` named. allowed_lateness: how much longer than
+        the watermark a window waits for rows. emit: "close" emits a window once, when it is complete; "update" every
+        window that a batch changed. See `docs/time.md`.
+        """
+        return WindowedStream(
+            topology=self.topology,
+            inputs=self.inputs,
+            window=window,
+            on=on,
+            allowed_lateness=allowed_lateness,
+            emit=emit,
+        )
 
     def process(self, operator: object, **options: Unpack[StatefulOptions]) -> Stream:
         """A KeyedOperator or ObjectOperator of your own, as instance, or as class that needs no arguments."""
         return _process(self.topology, self.inputs, operator, options)
 
-    def _aggregate(self, label: str, aggs: Mapping[str, Agg], options: Mapping[str, Any]) -> Stream:
-        return self._record_aggregate(label, aggs, _options(self.topology, label, options))
-
-    def _record_aggregate(self, label: str, aggs: Mapping[str, Agg], options: Options) -> Stream:
+    def _record(self, label: str, aggs: Mapping[str, Agg], options: Options) -> Stream:
         pairs = tuple(aggs.items())
         record = self.topology.record(
             lambda n: AggregateRecord(id=n, inputs=self.inputs, aggs=pairs, label=label, options=options)
+        )
+        return Stream(topology=self.topology, inputs=(Input(producer=record),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowedStream(_Aggregating):
+    """Rows divided by key and window. Output: the keys, window_start, window_end, the aggregates.
+
+    Options as of a KeyedStream.
+    """
+
+    topology: Topology
+    inputs: tuple[Input, ...]
+    window: WindowSpec
+    on: str | None
+    allowed_lateness: Duration
+    emit: str
+
+    def late(self, *, name: str | None = None) -> Stream:
+        """The rows that come too late for these windows, or without event time: they are in none of them."""
+        inputs = tuple(Input(producer=stream.producer) for stream in self.inputs)
+        record = self.topology.record(
+            lambda n: LateRecord(
+                id=n,
+                inputs=inputs,
+                window=self.window,
+                on=self.on,
+                allowed_lateness=self.allowed_lateness,
+                options=Options(name=name),
+            )
+        )
+        return Stream(topology=self.topology, inputs=(Input(producer=record),))
+
+    def _record(self, label: str, aggs: Mapping[str, Agg], options: Options) -> Stream:
+        record = self.topology.record(
+            lambda n: WindowRecord(
+                id=n,
+                inputs=self.inputs,
+                aggs=tuple(aggs.items()),
+                window=self.window,
+                on=self.on,
+                allowed_lateness=self.allowed_lateness,
+                emit=self.emit,
+                label=f"{label}_window",
+                options=options,
+            )
         )
         return Stream(topology=self.topology, inputs=(Input(producer=record),))
 

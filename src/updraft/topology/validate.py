@@ -15,12 +15,15 @@ from updraft.topology.records import (
     AggregateRecord,
     Filter,
     Grouping,
+    LateRecord,
     MapRecord,
+    OperatorRecord,
     ProcessRecord,
     Record,
     SinkRecord,
     SourceRecord,
     TransformRecord,
+    WindowRecord,
 )
 from updraft.topology.scale import scale_problems
 
@@ -52,7 +55,7 @@ def _name_problems(topology: object, records: Sequence[Record]) -> Iterator[str]
             case SinkRecord(name=name):
                 given.append(("sink", name))
                 sinks.append(name)
-            case MapRecord() | ProcessRecord() | AggregateRecord():
+            case MapRecord() | LateRecord() | ProcessRecord() | AggregateRecord() | WindowRecord():
                 if record.options.name is not None:
                     given.append(("operator", record.options.name))
                     nodes.append(record.options.name)
@@ -145,7 +148,7 @@ def _record_problems(who: str, record: Record) -> Iterator[str]:
     schema = getattr(record, "schema", None)
     if schema is not None and not isinstance(schema, pa.Schema):
         yield f"{who}: schema= must be a pyarrow.Schema, not {type(schema).__name__}"
-    if isinstance(record, MapRecord | ProcessRecord | AggregateRecord):
+    if isinstance(record, OperatorRecord):
         yield from scale_problems(who, record)
 
 
