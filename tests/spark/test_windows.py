@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 import updraft as ud
 from updraft.testing import ABORT, ScriptedSource, memory, run_script
@@ -45,8 +45,8 @@ def batches() -> list[pa.Table]:
             )
             for _ in range(12)
         ]
-        # Exactly the gap after another one, and far from everything.
-        rows += [("touch", night + number * 5 * S, 1), ("lone", night + number * 60 * S, number)]
+        # Exactly the gap after another one, and further away.
+        rows += [("touch", night + number * 5 * S, 1), ("lone", night + number * 9 * S, number)]
         rows += rows[:2]
         made.append(
             pa.table(
