@@ -193,7 +193,6 @@ def _overlapping(owners: I64, hashes: Hashes, starts: I64, ends: I64) -> Groups:
     return Groups(
         rows=len(order),
         hashes=hashes[order][first],
-        first=order[first],
         sorted_rows=order,
         sorted_starts=first,
     )

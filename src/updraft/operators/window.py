@@ -83,12 +83,13 @@ class Window(KeyedOperator):
         wanted = {*keys, self.on, *(agg.column for agg in self.aggs.values())}
         return tuple(name for name in input.names if name in wanted)
 
+    def is_worth_combining(self, rows: pa.Table, keys: tuple[str, ...]) -> bool:
+        return is_worth_combining(self._paned(rows).select([*keys, PANE]))
+
     def combine(
         self, rows: pa.Table, keys: tuple[str, ...], hashes: Hashes | None = None
-    ) -> tuple[pa.Table, Hashes] | None:
+    ) -> tuple[pa.Table, Hashes]:
         paned = self._paned(rows)
-        if not is_worth_combining(paned.select([*keys, PANE])):
-            return None
         layout = self._layout(rows.schema, keys)
         groups = group_rows(paned.select(layout.keys.names), lead=len(keys))
         return reduced(layout, paned, groups), groups.hashes

@@ -193,14 +193,10 @@ class OperatorHarness:
         return run_objects(self._operator, rows, ctx)
 
     def _run_combiner(self, operator: Combiner, rows: pa.Table, ctx: Context) -> pa.Table:
-        """Half of the rows from a sender that combines where it is worth it, half as they are."""
+        """Half of the rows from a sender that combines, half from one that does not."""
         half = rows.num_rows // 2
-        raw, hashes = rows.slice(half), ctx.hashes[half:]
-        combined = operator.combine(rows.slice(0, half), self._keys) if half else None
-        if combined is None:
-            raw, hashes = rows, ctx.hashes
-        table, known = combined or (None, None)
-        return operator.process_mixed(raw, hashes, table, known, ctx)
+        table, known = operator.combine(rows.slice(0, half), self._keys) if half else (None, None)
+        return operator.process_mixed(rows.slice(half), ctx.hashes[half:], table, known, ctx)
 
 
 def operator_harness(
