@@ -16,6 +16,7 @@ BENCHES: Mapping[str, str] = {
     "place-scale": "updraft.bench.place_scale",
     "state-size": "updraft.bench.state_size",
     "throughput": "updraft.bench.throughput",
+    "windows": "updraft.bench.windows",
 }
 
 
