@@ -211,10 +211,12 @@ def stored_spec(schema: pa.Schema, keys: int) -> TableSpec:
     """The declaration a segment was written with (its time to live is not stored: any stands in)."""
     stored = (schema.metadata or {}).get(b"keys")
     keys = int(stored) if stored is not None else keys
+    lead = (schema.metadata or {}).get(b"lead")
     columns = [c for c in schema if c.name not in (HASH, DELETED, EXPIRES, TIMER, TIMER_ORDER)]
     return TableSpec(
         key=pa.schema(columns[:keys]),
         values=pa.schema(columns[keys:]),
         ttl_ms=NO_TIMER if EXPIRES in schema.names else None,
         timers=TIMER in schema.names,
+        lead=None if lead is None else int(lead),
     )

@@ -260,6 +260,7 @@ class KeyedTable:
             "table": self._table,
             "batch": str(batch),
             "keys": str(len(self.spec.key)),
+            **({} if self.spec.lead is None else {"lead": str(self.spec.lead)}),
         }
         size, checksum = self._store.write(name, to_batch(merged, self.spec, metadata))
         added = SegmentRef(
