@@ -20,11 +20,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from updraft.operators.context import Context, TaskObjects
+from updraft.operators.context import Context, Hashes, TaskObjects
 from updraft.operators.duration import Duration, duration_ms
 from updraft.state.spec import TableSpec
 
@@ -87,6 +87,15 @@ class KeyedOperator:
         """Keys (and `__timer_us`) whose timer is due -> output rows, or None for none."""
         return None
 
+    def evict(self, ctx: Context) -> pa.Table | None:
+        """Called at the end of every batch if a state table has timers: for operators that fetch and delete what is due in
+        bulk (`ctx.state.due`), which is cheaper than `on_timer`. Returns output rows, or None for none."""
+        return None
+
+    def input_problems(self, input: pa.Schema, keys: tuple[str, ...]) -> list[str]:
+        """Every reason why it cannot run on such a stream, each with a remedy; asked before anything runs."""
+        return []
+
     if TYPE_CHECKING:
         tables: Any  # a subclass may assign a mapping or define a method: no one type fits both
     else:
@@ -98,6 +107,39 @@ class KeyedOperator:
     def output_schema(self, input: pa.Schema, keys: tuple[str, ...]) -> pa.Schema:
         """Schema of what `process` returns; no columns means no output."""
         return to_schema(self.output or {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortRows:
+    """Rows that arrived at one input of an operator, and the hashes of their key columns."""
+
+    rows: pa.Table
+    hashes: Hashes
+
+
+class PortedOperator(KeyedOperator):
+    """A keyed operator with several inputs of different columns; `ports` names them, in order.
+
+    Every input is keyed by as many columns of the same types, so that equal keys meet in one task. The operator is made for
+    the schemas of its inputs; `tables` and `output_schema` are asked with those of the first.
+    """
+
+    ports: ClassVar[tuple[str, ...]] = ()
+
+    def process_ports(self, arrived: Mapping[str, PortRows], ctx: Context) -> pa.Table:
+        """Rows of this batch by input, at least one of them not empty -> output rows."""
+        raise NotImplementedError(f"{type(self).__name__} must define process_ports(self, arrived, ctx)")
+
+
+@runtime_checkable
+class EventTimed(Protocol):
+    """A built-in operator that reads an event time column; `time` None: the one `with_watermark` named."""
+
+    time: str | None
+
+    def at(self, time: str) -> KeyedOperator:
+        """The same operator, reading that column."""
+        ...
 
 
 class ObjectOperator:
@@ -125,6 +167,10 @@ class ObjectOperator:
         if not (value is None or isinstance(value, (bytes, pa.Table))):
             raise TypeError(f"set_state takes bytes, a pyarrow.Table or None, not {type(value).__name__}")
         objects.set(task, value)
+
+    def input_problems(self, input: pa.Schema, keys: tuple[str, ...]) -> list[str]:
+        """Every reason why it cannot run on such a stream, each with a remedy; asked before anything runs."""
+        return []
 
     def bound(self, ctx: Context) -> Self:
         """A copy for one task, so that an attribute which `process` sets does not outlive the call."""

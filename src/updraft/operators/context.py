@@ -28,6 +28,16 @@ class Found(Protocol):
     def values(self) -> pa.Table: ...
 
 
+class Members(Protocol):
+    """The answer of `rows_of`: rows, and the number of the group each was found for."""
+
+    @property
+    def group(self) -> npt.NDArray[np.int64]: ...
+
+    @property
+    def rows(self) -> pa.Table: ...
+
+
 class StateTable(Protocol):
     """The part of `updraft.state.KeyedTable` that operators use."""
 
@@ -48,6 +58,10 @@ class StateTable(Protocol):
 
     def delete(self, keys: pa.Table, hashes: Hashes | None = None, *, presorted: bool = False) -> Mask:
         """Remove keys; returns which of them existed."""
+        ...
+
+    def rows_of(self, groups: pa.Table, hashes: Hashes | None = None) -> Members:
+        """All rows of these groups, each named once; only for a table declared with a `lead`."""
         ...
 
     def scan(self) -> pa.Table:

@@ -31,6 +31,19 @@ def duration_ms(value: Duration, *, at_least_ms: int = 1) -> int:
     return round(amount_ms)
 
 
+def signed_ms(value: Duration) -> int:
+    """Milliseconds of a duration that may be negative or zero: `"-10 minutes"`, `0`, `"5m"`."""
+    match value:
+        case str() if value.strip().startswith("-"):
+            return -duration_ms(value.strip()[1:], at_least_ms=0)
+        case int() | float() if not isinstance(value, bool) and value < 0:
+            return -duration_ms(-value, at_least_ms=0)
+        case timedelta() if value < timedelta():
+            return -duration_ms(-value, at_least_ms=0)
+        case _:
+            return duration_ms(value, at_least_ms=0)
+
+
 def _amount_ms(value: object) -> float | None:
     match value:
         case bool():

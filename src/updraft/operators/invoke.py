@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from updraft.operators.arrays import take_rows
-from updraft.operators.base import KeyedOperator, ObjectOperator
+from updraft.operators.base import KeyedOperator, ObjectOperator, PortedOperator, PortRows
 from updraft.operators.context import Context
 from updraft.operators.output import check_output
 from updraft.state.keys import task_of
@@ -19,8 +20,26 @@ def run_keyed(operator: KeyedOperator, rows: pa.Table, ctx: Context) -> pa.Table
     results: list[pa.Table] = []
     if rows.num_rows:
         results.append(check_output(operator.process(rows, ctx), ctx.output, ctx.operator))
-    results += fire_timers(operator, ctx)
+    results += _end_of_batch(operator, ctx)
     return pa.concat_tables(results) if results else ctx.output.empty_table()
+
+
+def run_ported(operator: PortedOperator, arrived: Sequence[PortRows], ctx: Context) -> pa.Table:
+    """Like `run_keyed`, for an operator with several inputs; rows of every port, in the order of `ports`."""
+    results: list[pa.Table] = []
+    if any(port.rows.num_rows for port in arrived):
+        named = dict(zip(operator.ports, arrived, strict=True))
+        results.append(check_output(operator.process_ports(named, ctx), ctx.output, ctx.operator))
+    results += _end_of_batch(operator, ctx)
+    return pa.concat_tables(results) if results else ctx.output.empty_table()
+
+
+def _end_of_batch(operator: KeyedOperator, ctx: Context) -> list[pa.Table]:
+    results = fire_timers(operator, ctx)
+    evicted = operator.evict(ctx)
+    if evicted is not None:
+        results.append(check_output(evicted, ctx.output, ctx.operator))
+    return results
 
 
 def fire_timers(operator: KeyedOperator, ctx: Context) -> list[pa.Table]:

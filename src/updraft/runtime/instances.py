@@ -187,6 +187,7 @@ def _arrived(routes: Mapping[int, Route], pieces: Sequence[Piece]) -> Arrived:
             raw.setdefault(piece.edge, []).append(ipc.read_record_batch(piece.payload, route.wire))
     return Arrived(
         raw=tuple(pa.Table.from_batches(found) for found in raw.values()),
+        ports=tuple(routes[edge].port for edge in raw),
         combined=tuple(pa.Table.from_batches(found) for found in combined.values()),
     )
 

@@ -39,6 +39,7 @@ class Route:
     combined: pa.Schema | None
     combiner: Combiner | None
     task_instances: npt.NDArray[np.uint16]  # by task; empty for stateless consumers
+    port: int = 0  # of the consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +120,17 @@ def build_program(graph: Graph, plan: Plan, cores: Mapping[str | None, int]) -> 
 
 def _route(graph: Graph, plan: Plan, number: int, edge: Edge, level: int, slots: tuple[int, ...]) -> Route:
     consumer = graph.node(edge.consumer)
-    schema = consumer.input_schema if not isinstance(consumer, SourceLeg) else consumer.output_schema
+    match consumer:
+        case SourceLeg():
+            schema = consumer.output_schema
+        case StatefulNode():
+            schema = consumer.schema_of(edge.port)
+        case _:
+            schema = consumer.input_schema
     if not isinstance(consumer, StatefulNode):
         return Route(
-            edge=number, consumer=edge.consumer, grouping=edge.grouping, keys=edge.keys, level=level, slots=slots,
-            wire=schema, combined=None, combiner=None, task_instances=np.empty(0, np.uint16),
+            edge=number, port=edge.port, consumer=edge.consumer, grouping=edge.grouping, keys=edge.keys, level=level,
+            slots=slots, wire=schema, combined=None, combiner=None, task_instances=np.empty(0, np.uint16),
         )  # fmt: skip
     combiner = consumer.operator if isinstance(consumer.operator, Combiner) else None
     columns = combiner.needed_columns(schema, consumer.keys) if combiner else tuple(schema.names)
@@ -131,9 +138,10 @@ def _route(graph: Graph, plan: Plan, number: int, edge: Edge, level: int, slots:
     combined = combiner.combined_schema(schema, consumer.keys) if combiner else None
     return Route(
         edge=number,
+        port=edge.port,
         consumer=edge.consumer,
         grouping=edge.grouping,
-        keys=consumer.keys,
+        keys=edge.keys,
         level=level,
         slots=slots,
         wire=pa.schema([hashed, *(schema.field(name) for name in columns)]),

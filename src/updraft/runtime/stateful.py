@@ -12,7 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from updraft.errors import StateError
-from updraft.operators import Combiner, Context, KeyedOperator, ObjectOperator, Tally, run_keyed, run_objects
+from updraft.operators import (
+    Combiner,
+    Context,
+    KeyedOperator,
+    ObjectOperator,
+    PortedOperator,
+    PortRows,
+    Tally,
+    run_keyed,
+    run_objects,
+    run_ported,
+)
 from updraft.plan import Instance
 from updraft.state import KeyedTable, LocalStore, Sealed
 from updraft.state.objects import OBJECT_TABLE, ObjectState
@@ -26,10 +37,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """Rows of one instance in one batch, a table per edge, with HASH as first column if the instance is stateful."""
+    """Rows of one instance in one batch, a table per edge, with HASH as first column if the instance is stateful.
+
+    `ports` says which input of the operator each raw table belongs to; none means all belong to the first.
+    """
 
     raw: tuple[pa.Table, ...]
+    ports: tuple[int, ...] = ()
     combined: tuple[pa.Table, ...] = ()
+
+    def at(self, port: int) -> tuple[pa.Table, ...]:
+        """The raw tables of one input."""
+        ports = self.ports or (0,) * len(self.raw)
+        return tuple(table for table, of in zip(self.raw, ports, strict=True) if of == port)
 
     @property
     def num_rows(self) -> int:
@@ -137,7 +157,7 @@ def _process(
     watermarks: Watermarks,
     tally: Tally,
 ) -> pa.Table:
-    rows, hashes = _hashed(arrived.raw)
+    rows, hashes = _hashed(arrived.at(0))
     ctx = Context(
         batch_id=batch.id,
         now_ms=batch.now_ms,
@@ -161,10 +181,19 @@ def _process(
             return aggregate.process_mixed(rows, hashes, combined, combined_hashes, ctx)
         case ObjectOperator() as operator:
             return run_objects(operator, rows if rows is not None else node.input_schema.empty_table(), ctx)
+        case PortedOperator() as ported:
+            return run_ported(ported, [_port(node, arrived, port) for port in range(len(ported.ports))], ctx)
         case KeyedOperator() as keyed:
             return run_keyed(keyed, rows if rows is not None else node.input_schema.empty_table(), ctx)
         case other:
             raise TypeError(f"operator '{node.name}' is a {type(other).__name__}, not a stateful operator")
+
+
+def _port(node: StatefulNode, arrived: Arrived, port: int) -> PortRows:
+    rows, hashes = _hashed(arrived.at(port))
+    if rows is None or hashes is None:
+        return PortRows(rows=node.schema_of(port).empty_table(), hashes=np.empty(0, np.uint64))
+    return PortRows(rows=rows, hashes=hashes)
 
 
 def _hashed(tables: tuple[pa.Table, ...]) -> tuple[pa.Table | None, npt.NDArray[np.uint64] | None]:

@@ -10,7 +10,7 @@ from updraft.state.objects import OBJECT_SPEC, OBJECT_TABLE, ObjectState
 from updraft.state.run import NO_TIMER
 from updraft.state.spec import Level, Sealed, SegmentRef, TableSpec, segment_name
 from updraft.state.store import LocalStore, SegmentStore
-from updraft.state.table import Found, KeyedTable
+from updraft.state.table import Found, KeyedTable, Members
 
 __all__ = [
     "NO_TIMER",
@@ -25,6 +25,7 @@ __all__ = [
     "LocalFiles",
     "LocalStore",
     "Manifest",
+    "Members",
     "ObjectState",
     "OperatorIdentity",
     "Sealed",

@@ -12,9 +12,9 @@ from updraft.state.run import NO_TIMER, Run, raw, take, take_rows
 from updraft.state.spec import TableSpec
 
 
-def key_columns(keys: pa.Table, spec: TableSpec) -> tuple[pa.Array, ...]:
-    """The declared key columns of a table, as declared."""
-    return tuple(_column(keys, field) for field in spec.key)
+def key_columns(keys: pa.Table, spec: TableSpec, leading: int | None = None) -> tuple[pa.Array, ...]:
+    """The declared key columns of a table (or the first few), as declared."""
+    return tuple(_column(keys, field) for field in list(spec.key)[:leading])
 
 
 def conform(rows: pa.Table, spec: TableSpec) -> tuple[tuple[pa.Array, ...], tuple[pa.Array, ...]]:

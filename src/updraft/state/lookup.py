@@ -17,6 +17,7 @@ from updraft.state.keys import I64, U64, Mask, float_words, is_exact, task_of
 from updraft.state.run import Raw, Run, from_raw, raw, take
 
 _NONE = np.empty(0, np.int64)
+_LOWER = np.uint64(0xFFFFFFFF)  # the half of a hash that does not decide the task
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -84,6 +85,19 @@ def match(run: Run, wanted: Needles, subset: I64 | None) -> I64:
     if not hit.all():
         rows[~hit] = -1
     return rows
+
+
+def members(run: Run, groups: tuple[pa.Array, ...], hashes: U64) -> tuple[I64, I64]:
+    """Rows of a run whose leading key columns equal one of the groups: group numbers and rows, group by group."""
+    upper = hashes & ~_LOWER
+    first = np.searchsorted(run.hashes, upper)
+    count = np.searchsorted(run.hashes, upper | _LOWER, side="right") - first
+    at = np.repeat(np.arange(len(hashes)), count)
+    rows = np.arange(len(at)) + np.repeat(first - (np.cumsum(count) - count), count)
+    same = np.ones(len(rows), np.bool_)
+    for column, wanted in zip(run.keys, groups, strict=False):
+        same &= equal_keys(take(column, rows), take(wanted, at))
+    return (at, rows) if same.all() else (at[same], rows[same])
 
 
 def _confirm(run: Run, wanted: Needles, subset: I64 | None, hashes: U64, rows: I64, hit: Mask) -> Mask:

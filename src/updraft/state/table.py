@@ -25,7 +25,7 @@ from updraft.state.keys import (
     task_of,
     task_starts,
 )
-from updraft.state.lookup import Hits, LiveRun, Needles, locate, match, needles, needles_of
+from updraft.state.lookup import Hits, LiveRun, Needles, locate, match, members, needles, needles_of
 from updraft.state.merge import drop_dead, live_rows, merge, merge_all, row_slices
 from updraft.state.run import NO_TIMER, Run, empty_run, from_raw, take, take_rows, to_batch
 from updraft.state.spec import TIMER, Level, Sealed, SegmentRef, TableSpec
@@ -39,6 +39,14 @@ class Found:
 
     mask: Mask
     values: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Members:
+    """Answer of `rows_of`: rows of key and value columns, and for each the number of the group it was found for."""
+
+    group: I64
+    rows: pa.Table
 
 
 class KeyedTable:
@@ -167,6 +175,32 @@ class KeyedTable:
             )
         )
         return hits.found
+
+    def rows_of(self, groups: pa.Table, hashes: U64 | None = None) -> Members:
+        """All rows of a table with a `lead` that belong to these leading keys, in no particular order.
+
+        `groups` names each leading key once; `hashes` are those of the leading columns.
+        """
+        if self.spec.lead is None:
+            raise StateError(f"{self._where()} has one row per key; use get()")
+        columns = key_columns(groups, self.spec, self.spec.lead)
+        hashes = hash_keys(columns) if hashes is None else hashes
+        found: list[tuple[I64, Run]] = []
+        newer: list[LiveRun] = []
+        for level in self._runs():
+            at, rows = members(level.run, columns, hashes)
+            current = self._current(level, rows, newer)
+            if len(current) < len(rows):
+                kept = np.isin(rows, current)
+                at, rows = at[kept], rows[kept]
+            found.append((at, take_rows(level.run, rows)))
+            newer.append(level)
+        schema = self.spec.columns.remove_metadata()
+        made = [pa.Table.from_arrays([*run.keys, *run.values], schema=schema) for _, run in found]
+        return Members(
+            group=np.concatenate([np.empty(0, np.int64), *(at for at, _ in found)]),
+            rows=pa.concat_tables([schema.empty_table(), *made]),
+        )
 
     def scan(self) -> pa.Table:
         """All live rows of my tasks: key columns, then value columns."""
@@ -395,7 +429,8 @@ class KeyedTable:
         for other in newer:
             if not len(rows):
                 break
-            candidates = take_rows(run, rows)
+            # Only the keys: values may be large, and nothing here looks at them.
+            candidates = take_rows(Run(hashes=run.hashes, keys=run.keys, values=()), rows)
             hit = match(other.run, needles_of(candidates, default_hash=self._default_hash), None) >= 0
             hidden = other.hides(candidates.hashes)
             rows = rows[~hit if hidden is None else ~hit | hidden]

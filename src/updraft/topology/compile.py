@@ -61,6 +61,7 @@ def compile_records(
                 consumer=names[record.id],
                 grouping=grouping,
                 keys=stream.keys,
+                port=stream.port,
             )
             for record in ordered
             if isinstance(record, OperatorRecord)
@@ -132,6 +133,7 @@ def _operator(record: OperatorRecord, name: str, step: Step) -> MapNode | Statef
         min_parallelism=numbers.min_parallelism,
         max_parallelism=numbers.max_parallelism or numbers.tasks,
         replicas=numbers.replicas,
+        more_inputs=tuple(_known(schema) for schema in step.more_inputs),
     )
 
 

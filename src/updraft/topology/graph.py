@@ -75,6 +75,11 @@ class StatefulNode:
     min_parallelism: int
     max_parallelism: int
     replicas: int
+    more_inputs: tuple[pa.Schema, ...] = ()  # schemas of ports 1, 2, ..; `input_schema` is that of port 0
+
+    def schema_of(self, port: int) -> pa.Schema:
+        """Schema of the rows that arrive at a port."""
+        return self.more_inputs[port - 1] if port else self.input_schema
 
 
 Node = SourceLeg | MapNode | StatefulNode
@@ -88,6 +93,7 @@ class Edge:
     consumer: str
     grouping: Grouping
     keys: tuple[str, ...] = ()
+    port: int = 0  # of the consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,11 +87,15 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One stream into a record. `grouping` None: the user said nothing, so fused or shuffled."""
+    """One stream into a record. `grouping` None: the user said nothing, so fused or shuffled.
+
+    `port` tells the inputs of an operator with several apart; streams into one port are merged.
+    """
 
     producer: int
     grouping: Grouping | None = None
     keys: tuple[str, ...] = ()
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +181,20 @@ class WindowRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRecord:
+    """Two keyed streams joined within a time bound: the left one into port 0, the right one into port 1."""
+
+    id: int
+    inputs: tuple[Input, ...]
+    how: object
+    within: object
+    suffix: object
+    time: object
+    label: str
+    options: Options = Options()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LateRecord:
     """The rows that come too late for a window of these inputs; a map beside it."""
 
@@ -200,6 +218,6 @@ class SinkRecord:
 
 
 StatelessRecord = MapRecord | LateRecord
-StatefulRecord = ProcessRecord | AggregateRecord | WindowRecord
+StatefulRecord = ProcessRecord | AggregateRecord | WindowRecord | JoinRecord
 OperatorRecord = StatelessRecord | StatefulRecord
 Record = SourceRecord | TransformRecord | OperatorRecord | SinkRecord

@@ -11,11 +11,13 @@ import pyarrow as pa
 from updraft.eventtime import EventTime
 from updraft.topology import columns, windowing
 from updraft.topology.columns import Timing
+from updraft.topology.joins import Arriving, event_column, join_operator
 from updraft.topology.operators import StatefulKind, aggregate_operator, kind_of, operator_instance
 from updraft.topology.order import DeclaredLeg, declared_legs, node_names, titles, topological_order
 from updraft.topology.records import (
     AggregateRecord,
     Grouping,
+    JoinRecord,
     LateRecord,
     MapRecord,
     ProcessRecord,
@@ -46,6 +48,7 @@ class Step:
     fn: TableFn | None = None  # of a stateless operator that is not the user's
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
     timing: Timing = field(default_factory=dict)
+    more_inputs: tuple[pa.Schema | None, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -70,13 +73,9 @@ def resolve(name: object, records: Sequence[Record], schemas: Mapping[str, pa.Sc
     steps: dict[int, Step] = {}
     problems = [*shape_problems(name, records, who, cycle), *_unknown_sources(records, legs, schemas)]
     for record in (known[i] for i in order):
-        producers = [stream.producer for stream in record.inputs if stream.producer in steps]
-        inputs = [steps[producer].output for producer in producers]
-        clashes = tuple(columns.merge_problems(who[record.id], [who[p] for p in producers], inputs))
-        unsure = clashes or not inputs or any(schema is None for schema in inputs)
-        schema = None if unsure else merged([s for s in inputs if s is not None])
-        timing = _timing([steps[producer].timing for producer in producers])
-        step = _step(who[record.id], record, schema, given.get(record.id), timing)
+        arriving, clashes = _arriving(who, record, steps)
+        schema = arriving[0].schema
+        step = _step(who[record.id], record, arriving, given.get(record.id))
         # Sinks write what arrives, so a column was reported already where it first appeared.
         after = None if isinstance(record, SinkRecord) else step.output
         unfit = tuple(columns.output_problems(who[record.id], schema, after))
@@ -99,9 +98,30 @@ def _timing(inputs: Sequence[Timing]) -> dict[str, EventTime | None]:
     return together
 
 
-def _step(
-    who: str, record: Record, schema: pa.Schema | None, given: pa.Schema | None, timing: Timing
-) -> Step:
+def _arriving(
+    who: Mapping[int, str], record: Record, steps: Mapping[int, Step]
+) -> tuple[tuple[Arriving, ...], tuple[str, ...]]:
+    """What arrives at every port of a record, and the columns in which merged streams differ."""
+    ports: list[Arriving] = []
+    problems: list[str] = []
+    for port in range(1 + max((stream.port for stream in record.inputs), default=0)):
+        producers = [s.producer for s in record.inputs if s.producer in steps and s.port == port]
+        inputs = [steps[producer].output for producer in producers]
+        clashes = tuple(columns.merge_problems(who[record.id], [who[p] for p in producers], inputs))
+        unsure = clashes or not inputs or any(schema is None for schema in inputs)
+        ports.append(
+            Arriving(
+                schema=None if unsure else merged([s for s in inputs if s is not None]),
+                timing=_timing([steps[producer].timing for producer in producers]),
+                keys=next((s.keys for s in record.inputs if s.port == port), ()),
+            )
+        )
+        problems += clashes
+    return tuple(ports), tuple(problems)
+
+
+def _step(who: str, record: Record, arriving: tuple[Arriving, ...], given: pa.Schema | None) -> Step:
+    schema, timing = arriving[0].schema, _timing([port.timing for port in arriving])
     match record:
         case SourceRecord():
             return replace(_source_step(who, record, schema, given), timing={str(record.name): None})
@@ -119,6 +139,8 @@ def _step(
             return replace(_process_step(who, record, schema, timing), timing=timing)
         case AggregateRecord():
             return replace(_aggregate_step(who, record, schema), timing=timing)
+        case JoinRecord():
+            return replace(_join_step(who, record, arriving), timing=timing)
         case WindowRecord():
             return replace(_window_step(who, record, schema, timing), timing=timing)
         case LateRecord():
@@ -146,6 +168,8 @@ def _source_step(
 
 
 def _process_step(who: str, record: ProcessRecord, schema: pa.Schema | None, timing: Timing) -> Step:
+    from updraft.operators.base import EventTimed  # late: operators/ brings the whole state layer
+
     operator, wrong = operator_instance(record.operator)
     problems = [f"{who}: {problem}" for problem in wrong]
     keys = record.inputs[0].keys if record.inputs else ()
@@ -154,9 +178,17 @@ def _process_step(who: str, record: ProcessRecord, schema: pa.Schema | None, tim
         problems += columns.key_problems(who, keys, schema)
     if operator is None:
         return Step(input=schema, problems=tuple(problems))
+    if isinstance(operator, EventTimed):
+        column, untimed = event_column(
+            who, operator.time, Arriving(schema=schema, timing=timing), record.label
+        )
+        problems += untimed
+        operator = operator if column is None else operator.at(column)
     kind = kind_of(operator)
     if kind is StatefulKind.KEYED and not keyed:
         problems.append(f"{who}: a KeyedOperator needs a keyed stream; call key_by(...) before process()")
+    if schema is not None and not problems:
+        problems += [f"{who}: {problem}" for problem in operator.input_problems(schema, keys)]
     if problems or schema is None:
         return Step(input=schema, kind=kind, operator=operator, problems=tuple(problems))
     step = _stateful_step(who, kind, operator, schema, keys)
@@ -164,6 +196,16 @@ def _process_step(who: str, record: ProcessRecord, schema: pa.Schema | None, tim
         wrong = tuple(columns.timing_problems(who, timing, "timers = 'event'"))
         step = replace(step, problems=(*step.problems, *wrong))
     return step
+
+
+def _join_step(who: str, record: JoinRecord, arriving: tuple[Arriving, ...]) -> Step:
+    others = tuple(port.schema for port in arriving[1:])
+    operator, problems = join_operator(who, record, arriving)
+    left = arriving[0].schema
+    if operator is None or left is None:
+        return Step(input=left, more_inputs=others, kind=StatefulKind.KEYED, problems=problems)
+    step = _stateful_step(who, StatefulKind.KEYED, operator, left, arriving[0].keys)
+    return replace(step, more_inputs=others)
 
 
 def _aggregate_step(who: str, record: AggregateRecord, schema: pa.Schema | None) -> Step:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,6 +17,7 @@ from updraft.topology.records import (
     FrameFn,
     Grouping,
     Input,
+    JoinRecord,
     LateRecord,
     MapOptions,
     MapRecord,
@@ -34,6 +35,7 @@ from updraft.topology.windows import WindowSpec
 
 if TYPE_CHECKING:
     from updraft.operators.duration import Duration
+    from updraft.operators.topk import Ranking
     from updraft.topology.app import Topology
 
 
@@ -89,6 +91,69 @@ class Stream:
         would depend on the parallelism. A KeyedOperator needs `key_by`.
         """
         return _process(self.topology, self.inputs, operator, options)
+
+    def join_static(
+        self, static: object, *, on: str | Sequence[str], how: str = "inner", **options: Unpack[MapOptions]
+    ) -> Stream:
+        """Joined with a table that does not change, where the columns `on` are equal; how: inner, left, semi or anti.
+
+        A (batch) DataFrame is joined by Spark, in the JVM, and so only directly behind a source; it is read when the run starts
+        and, if it is not cached, again in every batch. A `pyarrow.Table` travels with the program and is joined anywhere; keep
+        it small enough for every worker. Options as in `map`, for a `pyarrow.Table` only.
+        """
+        from updraft.operators.static import FrameJoin, StaticJoin, static_problems
+
+        columns = (on,) if isinstance(on, str) else tuple(on)
+        problems = static_problems(static, columns, how)
+        for problem in problems:
+            self.topology.complain(f"join_static: {problem}")
+        if problems:
+            return self
+        if isinstance(static, pa.Table):
+            return self._map(StaticJoin(table=static, on=columns, how=how), "join_static", options)
+        if options:
+            self.topology.complain(
+                f"join_static: {', '.join(options)} is for a pyarrow.Table only; Spark joins a DataFrame"
+            )
+        return self.transform(FrameJoin(static=static, on=columns, how=how))
+
+    def distinct(
+        self, *columns: str, ttl: Duration | None = None, **options: Unpack[StatefulOptions]
+    ) -> Stream:
+        """The first row with each combination of values in `columns`; see `KeyedStream.distinct`."""
+        return self.key_by(*columns).distinct(ttl=ttl, **options)
+
+    def deduplicate(
+        self, *columns: str, within: Duration, time: str | None = None, **options: Unpack[StatefulOptions]
+    ) -> Stream:
+        """The first row with each combination of values in `columns`; see `KeyedStream.deduplicate`."""
+        return self.key_by(*columns).deduplicate(within=within, time=time, **options)
+
+    def top_k(
+        self,
+        k: int,
+        by: str,
+        *,
+        id: str | Sequence[str] = (),
+        descending: bool = True,
+        keep: str = "latest",
+        rank: str = "rank",
+        **options: Unpack[StatefulOptions],
+    ) -> Stream:
+        """The k best rows of the whole stream; arguments as in `KeyedStream.top_k`.
+
+        A ranker per task keeps the k best of its share and passes its list on when it changed; one final ranker merges
+        the lists. Options are those of the first, which does the work; `name` names the final one.
+        """
+        from updraft.operators.topk import FinalRanker, IntermediateRanker
+
+        ranking = _ranking(k, by, id, descending, keep, rank)
+        name = options.pop("name", None)
+        first: Any = {**options, **({"name": f"{name}-ranker"} if isinstance(name, str) else {})}
+        last: Any = {} if name is None else {"name": name}
+        divided = self.key_by(*ranking.id).inputs if ranking.id else self.inputs
+        lists = _process(self.topology, divided, IntermediateRanker(ranking), first, "ranker")
+        return _process(self.topology, lists.to_one().inputs, FinalRanker(ranking), last, "top_k")
 
     def merge(self, *others: Stream | KeyedStream) -> Stream:
         """The rows of all these streams, which must have the same columns."""
@@ -249,6 +314,95 @@ class KeyedStream(_Aggregating):
         """A KeyedOperator or ObjectOperator of your own, as instance, or as class that needs no arguments."""
         return _process(self.topology, self.inputs, operator, options)
 
+    def distinct(self, *, ttl: Duration | None = None, **options: Unpack[StatefulOptions]) -> Stream:
+        """The first row of every key, unchanged; with `ttl`, of every key not let through for that long.
+
+        Without `ttl` every key ever seen is remembered. For a bound in event time see `deduplicate`.
+        """
+        from updraft.operators.distinct import Distinct
+
+        return _process(self.topology, self.inputs, Distinct(ttl=ttl), options, "distinct")
+
+    def deduplicate(
+        self, *, within: Duration, time: str | None = None, **options: Unpack[StatefulOptions]
+    ) -> Stream:
+        """The first row of every key, unchanged; a key is forgotten when the watermark is `within` past that row's time.
+
+        `time` is the event time column, if it is not the one `with_watermark` named. Late rows are dropped and counted.
+        """
+        from updraft.operators.distinct import Deduplicate
+
+        made = Deduplicate(within=within, time=time)
+        return _process(self.topology, self.inputs, made, options, "deduplicate")
+
+    def join(
+        self,
+        other: KeyedStream | Stream,
+        *,
+        within: tuple[Duration, Duration] | Duration | None = None,
+        how: str = "inner",
+        suffix: str | None = None,
+        time: str | tuple[str, str] | None = None,
+        **options: Unpack[StatefulOptions],
+    ) -> Stream:
+        """Rows of both streams with equal keys, the right one's event time `within` (earliest, latest) of the left one's.
+
+        `how`: "inner" emits pairs; "left" also left rows that met nothing, with nulls; "anti" only those, both once the
+        watermark has passed all their partners. One duration means that much before and after. The output has the columns
+        of the left, then of the right stream without keys of the same name; `suffix` is added to right columns whose
+        name is taken. `time` names the event time columns, if they are not those of `with_watermark`. See docs/joins.md.
+        """
+        label = "join"
+        if not isinstance(other, KeyedStream):
+            self.topology.complain(
+                f"join: {type(other).__name__} is no keyed stream; join with stream.key_by(...)"
+            )
+        elif other.topology is not self.topology:
+            self.topology.complain(
+                f"join: a stream of topology '{other.topology.name}' cannot join one of '{self.topology.name}'; write both "
+                "streams in one topology"
+            )
+        right = other.inputs if isinstance(other, KeyedStream) and other.topology is self.topology else ()
+        inputs = (*self.inputs, *(replace(stream, port=1) for stream in right))
+        made = _options(self.topology, label, options)
+        record = self.topology.record(
+            lambda n: JoinRecord(
+                id=n,
+                inputs=inputs,
+                how=how,
+                within=within,
+                suffix=suffix,
+                time=time,
+                label=label,
+                options=made,
+            )
+        )
+        return Stream(topology=self.topology, inputs=(Input(producer=record),))
+
+    def top_k(
+        self,
+        k: int,
+        by: str,
+        *,
+        id: str | Sequence[str] = (),
+        descending: bool = True,
+        keep: str = "latest",
+        rank: str = "rank",
+        ttl: Duration | None = None,
+        **options: Unpack[StatefulOptions],
+    ) -> Stream:
+        """The k rows of every key with the largest (`descending=False`: smallest) `by`, with their place in column `rank`.
+
+        With `id` columns, an id is listed once: with its newest row, or with `keep="best"` with its best one. Ties go to the
+        smaller id (without `id`: the smaller other columns). The whole list of a key is emitted when a row of the batch is in
+        it. State is k rows per key: with `keep="latest"`, ids that fell out are forgotten and return with their next row.
+        `ttl` forgets a key whose list has not changed for that long.
+        """
+        from updraft.operators.topk import TopK
+
+        ranking = _ranking(k, by, id, descending, keep, rank)
+        return _process(self.topology, self.inputs, TopK(ranking, ttl=ttl), options, "top_k")
+
     def _record(self, label: str, aggs: Mapping[str, Agg], options: Options) -> Stream:
         pairs = tuple(aggs.items())
         record = self.topology.record(
@@ -312,14 +466,23 @@ def _process(
     inputs: tuple[Input, ...],
     operator: object,
     options: Mapping[str, Any],
+    label: str | None = None,
 ) -> Stream:
-    kind = operator if isinstance(operator, type) else type(operator)
-    label = safe_label(kind.__name__, "process")
+    if label is None:
+        kind = operator if isinstance(operator, type) else type(operator)
+        label = safe_label(kind.__name__, "process")
     made = _options(topology, label, options)
     record = topology.record(
         lambda n: ProcessRecord(id=n, inputs=inputs, operator=operator, label=label, options=made)
     )
     return Stream(topology=topology, inputs=(Input(producer=record),))
+
+
+def _ranking(k: int, by: str, ids: str | Sequence[str], descending: bool, keep: str, rank: str) -> Ranking:
+    from updraft.operators.topk import Ranking
+
+    names = (ids,) if isinstance(ids, str) else tuple(ids)
+    return Ranking(k=k, by=by, id=names, descending=descending, keep=keep, rank=rank)
 
 
 def _options(

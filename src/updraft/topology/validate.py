@@ -15,6 +15,7 @@ from updraft.topology.records import (
     AggregateRecord,
     Filter,
     Grouping,
+    JoinRecord,
     LateRecord,
     MapRecord,
     OperatorRecord,
@@ -55,7 +56,14 @@ def _name_problems(topology: object, records: Sequence[Record]) -> Iterator[str]
             case SinkRecord(name=name):
                 given.append(("sink", name))
                 sinks.append(name)
-            case MapRecord() | LateRecord() | ProcessRecord() | AggregateRecord() | WindowRecord():
+            case (
+                MapRecord()
+                | LateRecord()
+                | ProcessRecord()
+                | AggregateRecord()
+                | WindowRecord()
+                | JoinRecord()
+            ):
                 if record.options.name is not None:
                     given.append(("operator", record.options.name))
                     nodes.append(record.options.name)
@@ -84,18 +92,18 @@ def _wiring_problems(
     if not record.inputs and not isinstance(record, SourceRecord):
         yield f"{who} has no input: make it from a stream of this topology"
     known = {other.id: other for other in records}
-    seen: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     for stream in record.inputs:
         producer = known.get(stream.producer)
         if producer is None or isinstance(producer, SinkRecord):
             yield f"{who} reads from record {stream.producer}, which is no stream of this topology"
             continue
-        if producer.id in seen:
+        if (producer.id, stream.port) in seen:  # a join of a stream with itself reads it twice, and may
             yield (
                 f"{who} reads {titles[producer.id]} twice, so every row would count twice; "
                 "merge a stream with itself only after a map that tells the copies apart"
             )
-        seen.add(producer.id)
+        seen.add((producer.id, stream.port))
         if isinstance(record, TransformRecord) and record.watermark is not None:
             yield from _watermark_place_problems(producer, titles)
         elif isinstance(record, TransformRecord) and not isinstance(producer, SourceRecord | TransformRecord):
