@@ -96,7 +96,7 @@ class Load:
 
     def frame(self, spark: Any) -> Any:
         """The streaming DataFrame."""
-        source = type("_Load", (LoadSource,), {"load": self})
+        source: type[LoadSource] = type("_Load", (LoadSource,), {"load": self})
         spark.dataSource.register(source)
         return spark.readStream.format(source.name()).load()
 

@@ -18,6 +18,7 @@ import xxhash
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 TIME = pa.timestamp("us", "UTC")
 """Type of every event time, `ts` by name: what Spark's TimestampType is in Arrow."""
