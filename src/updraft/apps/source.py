@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,6 +122,12 @@ class Load:
             return None
         elapsed_ms = (_now_ms() if now_ms is None else now_ms) - status["start_ms"]
         return self.timeline.lag(status["event"], elapsed_ms if self.paced else self.timeline.end_ms)
+
+
+def load_from_environment(generator: Generator, schedule: str, *, arrivals_seed: int | None = None) -> Load:
+    """The load `updraft run` gives an application: UPDRAFT_LOAD is a schedule as text, else the one given here."""
+    text = os.environ.get("UPDRAFT_LOAD", schedule)
+    return Load(generator=generator, schedule=text, arrivals_seed=arrivals_seed)
 
 
 class LoadSource(DataSource):
