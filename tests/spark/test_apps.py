@@ -1,0 +1,173 @@
+"""Every application on embedded Spark, several batches, against its plain recomputation; and the load it runs on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import updraft as ud
+from updraft.apps import fpd, http_monitor, nexmark, nexmark_oracle, sentiment, topk_words, yahoo
+from updraft.apps.generators.ads import Ads
+from updraft.apps.generators.draws import Generator
+from updraft.apps.generators.nexmark import Nexmark
+from updraft.apps.generators.requests import Requests
+from updraft.apps.generators.transactions import Transactions
+from updraft.apps.generators.tweets import Tweets
+from updraft.apps.source import Load
+from updraft.testing import MemorySink, memory
+
+pytestmark = pytest.mark.spark
+
+
+def load(generator: Generator, schedule: str, batches: int = 3) -> Load:
+    made = Load(generator=generator, schedule=schedule, paced=False, start_ms=1_700_000_003_333)
+    return Load(
+        generator=generator,
+        schedule=schedule,
+        paced=False,
+        start_ms=made.start_ms,
+        max_rows_per_batch=-(-made.total_events // batches),
+    )
+
+
+def run(spark: SparkSession, build: Callable[[MemorySink], ud.Topology]) -> MemorySink:
+    out = memory()
+    result = ud.run(build(out), spark=spark, until_idle=True)
+    assert result.batches >= 3
+    return out
+
+
+def seconds(value: datetime) -> int:
+    return int(value.timestamp())
+
+
+def latest(out: MemorySink, *keys: str) -> list[dict[str, Any]]:
+    """The newest row of every key, windows as whole seconds."""
+    rows = out.latest(*keys).values()
+    return [{n: seconds(v) if n in ("window", "slot") else v for n, v in row.items()} for row in rows]
+
+
+def test_fpd(spark: SparkSession, seed: int) -> None:
+    source = load(Transactions(seed=seed, items=200, fashion_s=9), "constant:30/20s")
+    options: dict[str, Any] = {"support": 8, "size_s": 12, "slide_s": 4}
+    out = run(spark, lambda sink: fpd.topology(source, sink, **options))
+    got = {(row["window"], row["pattern"]): row["count"] for row in latest(out, "window", "pattern")}
+    assert got == fpd.expected(source.all_rows(), **options)
+
+
+def test_http_monitor(spark: SparkSession, seed: int) -> None:
+    source = load(Requests(seed=seed, sites=60, trouble_s=40), "constant:100/60s")
+    rule = http_monitor.Rule(slot_s=4)
+    out = run(spark, lambda sink: http_monitor.topology(source, sink, rule=rule, tasks=4))
+    wanted = http_monitor.expected(source.all_rows(), rule=rule)
+    rows = latest(out, "slot", "kind", "name")
+    got = {(row["slot"], row["kind"], row["name"]): (row["visits"], row["verdict"]) for row in rows}
+    assert got == {key: (visits, verdict) for key, (visits, _, verdict) in wanted.items()}
+    assert "surge" in {row["verdict"] for row in rows}
+
+
+def test_topk_words(spark: SparkSession, seed: int) -> None:
+    source = load(Tweets(seed=seed, vocabulary_size=300), "constant:20/30s")
+    options: dict[str, Any] = {"k": 5, "size_s": 12, "slide_s": 4}
+    out = run(spark, lambda sink: topk_words.topology(source, sink, tasks=4, **options))
+    got = {(r["window"], r["rank"]): (r["word"], r["count"]) for r in latest(out, "window", "rank")}
+    assert got == topk_words.expected(source.all_rows(), **options)
+
+
+def test_sentiment(spark: SparkSession, seed: int) -> None:
+    source = load(Tweets(seed=seed, mood_share=0.3), "constant:30/30s")
+    out = run(spark, lambda sink: sentiment.topology(source, sink, tasks=4))
+    wanted = sentiment.expected(source.all_rows())
+    got = {
+        (row["window"], row["topic"]): (row["tweets"], row["score"], row["positive"], row["negative"])
+        for row in latest(out, "window", "topic")
+    }
+    assert got.keys() == wanted.keys()
+    assert all(got[key] == pytest.approx(wanted[key]) for key in wanted)
+
+
+def test_yahoo(spark: SparkSession, seed: int) -> None:
+    ads = Ads(seed=seed)
+    source = load(ads, "constant:200/25s")
+    out = run(spark, lambda sink: yahoo.topology(source, ads.campaign_table(), sink, tasks=4))
+    got = {(row["window"], row["campaign_id"]): row["views"] for row in latest(out, "window", "campaign_id")}
+    assert got == yahoo.expected(source.all_rows(), ads.campaign_table())
+
+
+KEYS = {
+    "q0": (),
+    "q2": (),
+    "q1": (),
+    "q4": ("category",),
+    "q5": ("window",),
+    "q7": ("window",),
+    "q8": ("window", "person"),
+    "q9": ("auction",),
+}
+
+
+@pytest.mark.parametrize("query", list(nexmark.QUERIES))
+def test_nexmark(spark: SparkSession, seed: int, query: str) -> None:
+    source = load(Nexmark(seed=seed, auction_s=2), "constant:200/15s")
+    out = run(spark, lambda sink: nexmark.topology(source, sink, query))
+    wanted = nexmark_oracle.expected(source.all_rows(), query)
+    rows = latest(out, *KEYS[query]) if KEYS[query] else out.table().to_pylist()
+    got = [{name: row[name] for name in wanted[0]} for row in rows]
+    if query in ("q1", "q4"):
+        price = "price" if query == "q1" else "mean_price"
+        got = [{**row, price: pytest.approx(row[price])} for row in got]
+
+    def order(row: dict[str, Any]) -> str:
+        return str([value for value in row.values() if isinstance(value, int | datetime | str)])
+
+    assert sorted(wanted, key=order) == sorted(got, key=order)
+
+
+def test_a_paced_load_gives_every_event_once_and_tells_its_lag(spark: SparkSession, tmp_path: Path) -> None:
+    source = Load(generator=Ads(), schedule="sine:100..3000/1x3s", arrivals_seed=4)
+    out, stop, lags = memory(), threading.Event(), []
+
+    def build() -> ud.Topology:
+        app = ud.Topology("paced")
+        app.source("ads", source.frame, schema=source.schema).map(_times, name="times").sink("out", out)
+        return app
+
+    def watch(summary: ud.BatchSummary) -> None:
+        lags.append(source.lag())
+        if sum(table.num_rows for table in out.batches.values()) >= source.total_events:
+            stop.set()
+
+    ud.run(build(), spark=spark, checkpoint=tmp_path, progress=watch, stop=stop, max_batches=60)
+    assert out.table().num_rows == source.total_events
+    moments = sorted(out.table()["us"].to_pylist())
+    start_us = moments[0] - int(source.timeline.moments_us(0, 1)[0])
+    assert start_us % 1_000 == 0  # the load began at a whole millisecond, kept in the checkpoint
+    assert [moment - start_us for moment in moments] == source.timeline.moments_us(0, len(moments)).tolist()
+    assert all(lag is not None and lag.behind_events >= 0 for lag in lags)
+
+
+def test_a_restarted_load_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    source = load(Ads(), "constant:1000/4s", batches=4)
+    out = memory()
+
+    def build() -> ud.Topology:
+        app = ud.Topology("restarted")
+        app.source("ads", source.frame, schema=source.schema).map(_times, name="times").sink("out", out)
+        return app
+
+    ud.run(build(), spark=spark, checkpoint=tmp_path, max_batches=2)
+    ud.run(build(), spark=spark, checkpoint=tmp_path, until_idle=True)
+    wanted = _times(source.all_rows())["us"].to_pylist()
+    assert sorted(out.table()["us"].to_pylist()) == wanted
+
+
+def _times(rows: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.table({"us": rows["ts"].cast(pa.int64()), "user": rows["user_id"]})
