@@ -19,7 +19,7 @@ configuration (10 s instead of an hour).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -176,47 +176,56 @@ def mean_price(rows: pa.Table) -> pa.Table:
     return pa.table({"category": rows.column("category"), "mean_price": pc.divide(total, sold)})
 
 
-def q0(events: Any, ud: Any) -> Any:
-    return events.map(bids, name="bids", schema=BIDS)
+def q0(events: Any, q: str = "q0") -> Any:
+    return events.map(bids, name=f"{q}-bids", schema=BIDS)
 
 
-def q1(events: Any, ud: Any) -> Any:
-    return q0(events, ud).map(in_euros, name="euros", schema=EUROS)
+def q1(events: Any) -> Any:
+    return q0(events, "q1").map(in_euros, name="q1-euros", schema=EUROS)
 
 
-def q2(events: Any, ud: Any) -> Any:
-    return q0(events, ud).filter(every_123rd, name="every-123rd")
+def q2(events: Any) -> Any:
+    return q0(events, "q2").filter(every_123rd, name="q2-every-123rd")
 
 
-def q4(events: Any, ud: Any) -> Any:
-    sums = q9(events, ud).key_by("category").aggregate(total=ud.sum("gain"), sold=ud.sum("sold"), name="sums")
-    return sums.map(mean_price, name="mean")
+def q4(events: Any) -> Any:
+    import updraft as ud
+
+    by_category = q9(events, "q4").key_by("category")
+    sums = by_category.aggregate(total=ud.sum("gain"), sold=ud.sum("sold"), name="q4-sums")
+    return sums.map(mean_price, name="q4-mean")
 
 
-def q5(events: Any, ud: Any) -> Any:
-    counted = q0(events, ud).map(Windows(10, 2), name="windows").key_by("window", "auction")
-    hot = counted.count("bids", name="count").key_by("window")
-    return hot.top_k(1, "bids", id="auction", name="hottest")
+def q5(events: Any) -> Any:
+    counted = q0(events, "q5").map(Windows(10, 2), name="q5-windows").key_by("window", "auction")
+    hot = counted.count("bids", name="q5-count").key_by("window")
+    return hot.top_k(1, "bids", id="auction", name="q5-hottest")
 
 
-def q7(events: Any, ud: Any) -> Any:
-    windows = q0(events, ud).map(tumbling(10), name="windows").key_by("window")
-    return windows.top_k(1, "price", name="highest")
+def q7(events: Any) -> Any:
+    windows = q0(events, "q7").map(tumbling(10), name="q7-windows").key_by("window")
+    return windows.top_k(1, "price", name="q7-highest")
 
 
-def q8(events: Any, ud: Any) -> Any:
-    windows = events.map(joiners, name="joiners", schema=JOINED).map(tumbling(10), name="windows")
+def q8(events: Any) -> Any:
+    import updraft as ud
+
+    windows = events.map(joiners, name="q8-joiners", schema=JOINED).map(tumbling(10), name="q8-windows")
     met = windows.key_by("window", "person").aggregate(
-        {"name": ud.max("name"), "auctions": ud.count("auction")}, name="met"
+        {"name": ud.max("name"), "auctions": ud.count("auction")}, name="q8-met"
     )
-    return met.filter(has_both, name="both")
+    return met.filter(has_both, name="q8-both")
 
 
-def q9(events: Any, ud: Any) -> Any:
-    return events.map(lots, name="lots", schema=LOTS).key_by("auction").process(Winning(), name="winning")
+def q9(events: Any, q: str = "q9") -> Any:
+    return (
+        events.map(lots, name=f"{q}-lots", schema=LOTS)
+        .key_by("auction")
+        .process(Winning(), name=f"{q}-winning")
+    )
 
 
-QUERIES: dict[str, Callable[[Any, Any], Any]] = {
+QUERIES: dict[str, Callable[[Any], Any]] = {
     "q0": q0,
     "q1": q1,
     "q2": q2,
@@ -232,21 +241,25 @@ class NoSuchQuery(UpdraftError):
     """A query that is not one of those here."""
 
 
-def topology(load: Load, sink: Any, query: str = "q5") -> Any:
-    """One query over a load of `Nexmark` events."""
+def topology(load: Load, sinks: Mapping[str, Any]) -> Any:
+    """One or several queries, each with its sink, over one load of `Nexmark` events."""
     import updraft as ud
 
-    if query not in QUERIES:
-        raise NoSuchQuery(f"there is no Nexmark query '{query}' here; choose one of {', '.join(QUERIES)}")
-    app = ud.Topology(f"nexmark-{query}")
+    unknown = sorted(sinks.keys() - QUERIES.keys())
+    if unknown or not sinks:
+        asked = f"no Nexmark query '{', '.join(unknown)}' here" if unknown else "nothing to run"
+        raise NoSuchQuery(f"there is {asked}; choose from {', '.join(QUERIES)}")
+    app = ud.Topology("nexmark-" + "-".join(sinks))
     events = app.source("events", load.frame, schema=load.schema)
-    QUERIES[query](events, ud).sink("out", sink)
+    for query, sink in sinks.items():
+        QUERIES[query](events).sink(query, sink)
     return app
 
 
 def app(spark: Any) -> Any:
-    """Factory for `updraft run updraft.apps.nexmark`; UPDRAFT_QUERY names the query (q5)."""
+    """Factory for `updraft run updraft.apps.nexmark`; UPDRAFT_QUERY names the queries (`q5` or `q5,q7`)."""
     import updraft as ud
 
     load = load_from_environment(Nexmark(), "constant:10000/5m")
-    return topology(load, ud.sinks.console(), os.environ.get("UPDRAFT_QUERY", "q5"))
+    queries = os.environ.get("UPDRAFT_QUERY", "q5").split(",")
+    return topology(load, {query: ud.sinks.console() for query in queries})
