@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from updraft.apps.generators.draws import TIME
 from updraft.apps.generators.transactions import Transactions
 from updraft.apps.source import Load, load_from_environment
-from updraft.apps.windows import Windows
 
 SUPPORT = 20
 PATTERNS = pa.schema([("ts", TIME), ("pattern", pa.int64())])
@@ -80,7 +79,9 @@ def report(rows: pa.Table) -> pa.Table:
     parts = [(codes >> (_BITS * place)) & ((1 << _BITS) - 1) for place in (2, 1, 0)]
     texts = [pc.if_else(pa.array(part > 0), pa.array(part - 1).cast(pa.string()), None) for part in parts]
     pattern = pc.binary_join_element_wise(*texts, " ", null_handling="skip")
-    return pa.table({"window": rows.column("window"), "pattern": pattern, "count": rows.column("count")})
+    return pa.table(
+        {"window_start": rows.column("window_start"), "pattern": pattern, "count": rows.column("count")}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +109,10 @@ def topology(
     import updraft as ud
 
     app = ud.Topology("fpd")
-    transactions = app.source("input", load.frame, schema=load.schema)
+    transactions = app.source("input", load.frame, schema=load.schema).with_watermark("ts")
     patterns = transactions.map(Candidates(largest), name="generator", schema=PATTERNS)
-    counted = (
-        patterns.map(Windows(size_s, slide_s), name="windows")
-        .key_by("window", "pattern")
-        .count("count", name="detector", tasks=tasks, parallelism=parallelism)
-    )
+    windows = patterns.key_by("pattern").window(ud.sliding(size_s, slide_s), emit="update")
+    counted = windows.count("count", name="detector", tasks=tasks, parallelism=parallelism)
     frequent = counted.filter(Frequent(support), name="support")
     frequent.map(report, name="reporter").sink("out", sink)
     return app

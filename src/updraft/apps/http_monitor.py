@@ -8,7 +8,8 @@
 `generators.requests`). A stat counts the visits to each name in a slot of 10 s and its normal value, the mean of the 5 slots
 before (the paper's sliding window; it does not give sizes or thresholds). The alarm compares: more than `high` x
 normal + `margin` is a surge, less than `low` x normal - `margin` a silence. A name is judged once its history
-reaches back all 5 slots. A name that was not visited at all in a slot still is judged: its past visits are there.
+reaches back all 5 slots. A name that was not
+visited at all in a slot still is judged: its past visits are there. A slot is judged once, when the watermark closes it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ VISITS = pa.schema([("ts", TIME), ("address", pa.int64())])
 NAMED = pa.schema([("ts", TIME), ("kind", pa.string()), ("name", pa.string())])
 SLOTS = pa.schema(
     [
-        ("slot", TIME),
+        ("at", TIME),
         ("kind", pa.string()),
         ("name", pa.string()),
         ("now", pa.int64()),
@@ -138,7 +139,7 @@ class Alarm:
         verdict = pc.if_else(pc.less(rows.column("age"), rule.history), "new", verdict)
         return pa.table(
             {
-                "slot": rows.column("slot"),
+                "slot": rows.column("window_start"),
                 "kind": rows.column("kind"),
                 "name": rows.column("name"),
                 "visits": rows.column("now"),
@@ -146,6 +147,10 @@ class Alarm:
                 "verdict": verdict,
             }
         )
+
+
+def is_alarm(rows: pa.Table) -> Any:
+    return pc.is_in(rows.column("verdict"), pa.array(["surge", "silence"]))
 
 
 def topology(
@@ -156,13 +161,19 @@ def topology(
 
     rule = rule or Rule()
     app = ud.Topology("http-monitor")
-    visits = app.source("spout", load.frame, schema=load.schema).map(retrieve, name="retrieve", schema=VISITS)
+    visits = (
+        app.source("spout", load.frame, schema=load.schema)
+        .with_watermark("ts")
+        .map(retrieve, name="retrieve", schema=VISITS)
+    )
     stats = []
     for kind in KINDS:
         named = visits.map(Whose(kind, seed), name=kind, schema=NAMED)
         slots = named.map(Slots(rule.slot_s, rule.history), name=f"slots-{kind}", schema=SLOTS)
         stats.append(
-            slots.key_by("slot", "kind", "name").aggregate(
+            slots.key_by("kind", "name")
+            .window(ud.tumbling(rule.slot_s), on="at", emit="close")
+            .aggregate(
                 now=ud.sum("now"),
                 past=ud.sum("past"),
                 age=ud.max("age"),
@@ -171,7 +182,8 @@ def topology(
                 parallelism=parallelism,
             )
         )
-    stats[0].merge(*stats[1:]).map(Alarm(rule), name="alarm").sink("out", sink)
+    judged = stats[0].merge(*stats[1:]).map(Alarm(rule), name="judge")
+    judged.filter(is_alarm, name="alarm").sink("out", sink)
     return app
 
 

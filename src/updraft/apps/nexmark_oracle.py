@@ -30,6 +30,8 @@ def expected(events: pa.Table, query: str) -> list[Row]:
             return [{**bid, "price": bid["price"] * EURO} for bid in bids]
         case "q2":
             return [bid for bid in bids if bid["auction"] % 123 == 0]
+        case "q3":
+            return _local_sellers(persons, auctions)
         case "q4":
             return _mean_prices(_winners(auctions, bids))
         case "q5":
@@ -49,6 +51,18 @@ def expected(events: pa.Table, query: str) -> list[Row]:
 
 def _second(row: Row) -> int:
     return int(row["ts"].timestamp())
+
+
+def _local_sellers(persons: list[Row], auctions: list[Row]) -> list[Row]:
+    return [
+        {**{name: person[name] for name in ("name", "city", "state")}, "auction": lot["id"]}
+        for person in persons
+        for lot in auctions
+        if person["state"] in ("OR", "ID", "CA")
+        and lot["category"] == 10
+        and lot["person"] == person["id"]
+        and abs((lot["ts"] - person["ts"]).total_seconds()) <= 60
+    ]
 
 
 def _winners(auctions: list[Row], bids: list[Row]) -> list[Row]:
@@ -78,21 +92,25 @@ def _hottest(bids: list[Row]) -> list[Row]:
         for start in range(newest, newest - 10, -2):
             counts.setdefault(start, Counter())[bid["auction"]] += 1
     best = {start: min(each.items(), key=lambda item: (-item[1], item[0])) for start, each in counts.items()}
-    return [{"window": start, "auction": auction, "bids": count} for start, (auction, count) in best.items()]
+    return [
+        {"window_start": start, "auction": auction, "bids": count} for start, (auction, count) in best.items()
+    ]
 
 
 def _highest(bids: list[Row]) -> list[Row]:
     windows: dict[int, list[Row]] = {}
     for bid in bids:
         windows.setdefault(_second(bid) // 10 * 10, []).append(bid)
-    return [{"window": start, "price": max(bid["price"] for bid in each)} for start, each in windows.items()]
+    return [
+        {"window_start": start, "price": max(bid["price"] for bid in each)} for start, each in windows.items()
+    ]
 
 
 def _new_sellers(persons: list[Row], auctions: list[Row]) -> list[Row]:
     opened = Counter((_second(lot) // 10 * 10, lot["person"]) for lot in auctions)
     joined = {(_second(person) // 10 * 10, person["id"]): person["name"] for person in persons}
     return [
-        {"window": window, "person": person, "name": name, "auctions": opened[window, person]}
+        {"window_start": window, "person": person, "name": name, "auctions": opened[window, person]}
         for (window, person), name in joined.items()
         if opened[window, person]
     ]

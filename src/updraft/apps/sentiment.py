@@ -22,7 +22,6 @@ from updraft.apps.generators.tweets import Tweets
 from updraft.apps.lexicon import scores
 from updraft.apps.source import Load, load_from_environment
 from updraft.apps.topk_words import word_counts
-from updraft.apps.windows import tumbling
 from updraft.apps.wordcount import split_words
 
 SCORED = pa.schema(
@@ -60,20 +59,17 @@ def topology(load: Load, sink: Any, *, size_s: float = 10, tasks: int = 16, para
 
     lexicon = scores()
     app = ud.Topology("sentiment")
-    tweets = app.source("spout", load.frame, schema=load.schema)
+    tweets = app.source("spout", load.frame, schema=load.schema).with_watermark("ts")
     scored = tweets.map(Score(tuple(lexicon), tuple(lexicon.values())), name="score", schema=SCORED)
-    moods = (
-        scored.map(tumbling(size_s), name="windows")
-        .key_by("window", "topic")
-        .aggregate(
-            tweets=ud.count(),
-            score=ud.mean("score"),
-            positive=ud.sum("positive"),
-            negative=ud.sum("negative"),
-            name="mood",
-            tasks=tasks,
-            parallelism=parallelism,
-        )
+    windows = scored.key_by("topic").window(ud.tumbling(size_s), emit="update")
+    moods = windows.aggregate(
+        tweets=ud.count(),
+        score=ud.mean("score"),
+        positive=ud.sum("positive"),
+        negative=ud.sum("negative"),
+        name="mood",
+        tasks=tasks,
+        parallelism=parallelism,
     )
     moods.sink("out", sink)
     return app

@@ -21,7 +21,6 @@ from updraft.apps.generators.draws import TIME
 from updraft.apps.generators.tweets import Tweets
 from updraft.apps.lexicon import stop_words
 from updraft.apps.source import Load, load_from_environment
-from updraft.apps.windows import Windows
 from updraft.apps.wordcount import split_words
 from updraft.state import hash_keys
 
@@ -74,16 +73,13 @@ def topology(
     import updraft as ud
 
     app = ud.Topology("topk-words")
-    tweets = app.source("spout", load.frame, schema=load.schema)
+    tweets = app.source("spout", load.frame, schema=load.schema).with_watermark("ts")
     words = tweets.map(StopWordFilter(stop_words()), name="stop-word-filter", schema=WORDS)
-    counted = (
-        words.map(Windows(size_s, slide_s), name="windows")
-        .key_by("window", "word")
-        .count("count", name="counter", tasks=tasks, parallelism=parallelism)
-    )
+    windows = words.key_by("word").window(ud.sliding(size_s, slide_s), emit="update")
+    counted = windows.count("count", name="counter", tasks=tasks, parallelism=parallelism)
     ranked = (
         counted.map(Share(rankers), name="share")
-        .key_by("window", "share")
+        .key_by("window_start", "share")
         .top_k(
             k,
             "count",
@@ -94,14 +90,14 @@ def topology(
             parallelism=parallelism,
         )
     )
-    final = ranked.map(without_place, name="merge").key_by("window")
+    final = ranked.map(without_place, name="merge").key_by("window_start")
     final.top_k(k, "count", id="word", name="final-ranker", tasks=4, parallelism=1).sink("out", sink)
     return app
 
 
 def without_place(rows: pa.Table) -> pa.Table:
     """What the final ranker compares: places within a share mean nothing to it."""
-    return rows.select(["window", "word", "count"])
+    return rows.select(["window_start", "word", "count"])
 
 
 def app(spark: Any) -> Any:

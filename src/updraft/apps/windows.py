@@ -17,7 +17,7 @@ from updraft.apps.generators.draws import TIME
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Adds column `window`, the start of each window of `size_s` that has the row; one begins every `slide_s`."""
+    """Adds column `window_start`, the start of each window of `size_s` that has the row; one begins every `slide_s`."""
 
     size_s: float
     slide_s: float
@@ -37,7 +37,7 @@ class Windows:
         starts = newest[:, None] - back * slide_us
         row, nth = np.nonzero(starts > at_us[:, None] - size_us)
         column = pa.array(starts[row, nth]).cast(TIME)
-        return rows.take(pa.array(row)).append_column("window", column)
+        return rows.take(pa.array(row)).append_column("window_start", column)
 
 
 def tumbling(size_s: float) -> Windows:

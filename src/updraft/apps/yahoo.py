@@ -2,41 +2,23 @@
 
     events -> filter (views) -> join (ad -> campaign, a static table) -> count per campaign and window
 
-The original keeps the campaigns' table in Redis and caches it; here it travels with the join's function.
+The original keeps the campaigns' table in Redis and caches it; here it travels with the program (`join_static`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from updraft.apps.generators.ads import Ads
-from updraft.apps.generators.draws import TIME
 from updraft.apps.source import Load, load_from_environment
-from updraft.apps.windows import tumbling
-
-VIEWS = pa.schema([("ts", TIME), ("campaign_id", pa.string())])
 
 
 def is_view(rows: pa.Table) -> Any:
     return pc.equal(rows.column("event_type"), "view")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Campaigns:
-    """The join: an ad without a campaign is dropped."""
-
-    table: pa.Table
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        at = pc.index_in(rows.column("ad_id"), self.table.column("ad_id").combine_chunks())
-        campaign = self.table.column("campaign_id").combine_chunks().take(at.combine_chunks())
-        joined = pa.table([rows.column("ts"), campaign], schema=VIEWS)
-        return joined.filter(joined.column("campaign_id").is_valid())
 
 
 def topology(
@@ -46,13 +28,10 @@ def topology(
     import updraft as ud
 
     app = ud.Topology("yahoo")
-    events = app.source("events", load.frame, schema=load.schema)
-    views = events.filter(is_view, name="views").map(Campaigns(campaigns), name="join", schema=VIEWS)
-    counts = (
-        views.map(tumbling(size_s), name="windows")
-        .key_by("window", "campaign_id")
-        .count("views", name="count", tasks=tasks, parallelism=parallelism)
-    )
+    events = app.source("events", load.frame, schema=load.schema).with_watermark("ts")
+    views = events.filter(is_view, name="views").join_static(campaigns, on="ad_id", name="join")
+    windows = views.key_by("campaign_id").window(ud.tumbling(size_s), emit="update")
+    counts = windows.count("views", name="count", tasks=tasks, parallelism=parallelism)
     counts.sink("out", sink)
     return app
 
