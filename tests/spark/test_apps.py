@@ -53,16 +53,6 @@ def latest(out: MemorySink, *keys: str) -> list[dict[str, Any]]:
     return [{n: seconds(v) if n in ("window_start", "slot") else v for n, v in row.items()} for row in rows]
 
 
-def test_fpd(spark: SparkSession, seed: int) -> None:
-    source = load(Transactions(seed=seed, items=200, fashion_s=9), "constant:30/20s")
-    options: dict[str, Any] = {"support": 8, "size_s": 12, "slide_s": 4}
-    out = run(spark, lambda sink: fpd.topology(source, sink, **options))
-    got = {
-        (row["window_start"], row["pattern"]): row["count"] for row in latest(out, "window_start", "pattern")
-    }
-    assert got == fpd.expected(source.all_rows(), **options)
-
-
 def test_http_monitor(spark: SparkSession, seed: int) -> None:
     source = load(Requests(seed=seed, sites=60, trouble_s=40), "constant:100/60s")
     rule = http_monitor.Rule(slot_s=4)
@@ -112,6 +102,16 @@ def test_yahoo(spark: SparkSession, seed: int) -> None:
         for row in latest(out, "window_start", "campaign_id")
     }
     assert got == yahoo.expected(source.all_rows(), ads.campaign_table())
+
+
+def test_fpd(spark: SparkSession, seed: int) -> None:
+    source = load(Transactions(seed=seed, items=200, fashion_s=9), "constant:30/20s")
+    options: dict[str, Any] = {"support": 8, "size_s": 12, "slide_s": 4}
+    out = run(spark, lambda sink: fpd.topology(source, sink, **options))
+    got = {
+        (row["window_start"], row["pattern"]): row["count"] for row in latest(out, "window_start", "pattern")
+    }
+    assert got == fpd.expected(source.all_rows(), **options)
 
 
 KEYS: dict[str, tuple[str, ...]] = {

@@ -210,3 +210,17 @@ def test_a_load_that_cannot_be_says_everything_at_once() -> None:
 def test_an_unknown_query_names_the_known_ones() -> None:
     with pytest.raises(nexmark.NoSuchQuery, match="q0, q1, q2"):
         nexmark.topology(load(Nexmark(), "constant:1/1s"), {"q99": None})
+
+
+@pytest.mark.parametrize("module", [fpd, http_monitor, nexmark, sentiment, topk_words, yahoo])
+def test_what_the_command_line_runs_is_a_valid_topology(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UPDRAFT_LOAD", raising=False)
+    module.app(None).validate()
+    monkeypatch.setenv("UPDRAFT_LOAD", "hill:1/2s")
+    with pytest.raises(BadSchedule, match="hill"):
+        module.app(None)
+
+
+def test_all_nexmark_queries_fit_in_one_topology() -> None:
+    sinks: dict[str, Any] = dict.fromkeys(nexmark.QUERIES, print)
+    nexmark.topology(load(Nexmark(), "constant:1/1s"), sinks).validate()
