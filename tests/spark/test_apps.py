@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -20,20 +21,27 @@ from updraft.apps.generators.requests import Requests
 from updraft.apps.generators.transactions import Transactions
 from updraft.apps.generators.tweets import Tweets
 from updraft.apps.source import Load
-from updraft.testing import MemorySink, memory
+from updraft.testing import MemorySink, ScriptedSource, memory
 
 pytestmark = pytest.mark.spark
 
 
-def load(generator: Generator, schedule: str, batches: int = 3) -> Load:
-    made = Load(generator=generator, schedule=schedule, paced=False, start_ms=1_700_000_003_333)
-    return Load(
-        generator=generator,
-        schedule=schedule,
-        paced=False,
-        start_ms=made.start_ms,
-        max_rows_per_batch=-(-made.total_events // batches),
-    )
+def load(generator: Generator, schedule: str, **options: Any) -> Load:
+    return Load(generator=generator, schedule=schedule, paced=False, start_ms=1_700_000_003_333, **options)
+
+
+def scripted(generator: Generator, schedule: str, batches: int = 3) -> ScriptedSource:
+    """The rows of a load as files, one per batch.
+
+    Not the load itself, whose process Spark gives 10 s to come up, which a machine busy with other tests may not.
+    """
+    rows = load(generator, schedule).all_rows()
+    size = -(-rows.num_rows // batches)
+    return ScriptedSource(generator.schema, [rows.slice(n * size, size) for n in range(batches)])
+
+
+def rows_of(source: ScriptedSource) -> pa.Table:
+    return pa.concat_tables(source.tables)
 
 
 def run(spark: SparkSession, build: Callable[[MemorySink], ud.Topology]) -> MemorySink:
@@ -54,10 +62,10 @@ def latest(out: MemorySink, *keys: str) -> list[dict[str, Any]]:
 
 
 def test_http_monitor(spark: SparkSession, seed: int) -> None:
-    source = load(Requests(seed=seed, sites=60, trouble_s=40), "constant:100/60s")
+    source = scripted(Requests(seed=seed, sites=60, trouble_s=40), "constant:100/60s")
     rule = http_monitor.Rule(slot_s=4)
     out = run(spark, lambda sink: http_monitor.topology(source, sink, rule=rule, tasks=4))
-    rows = source.all_rows()
+    rows = rows_of(source)
     closed_s = seconds(max(rows["ts"].to_pylist())) - rule.slot_s
     wanted = {
         key: (visits, verdict)
@@ -72,19 +80,19 @@ def test_http_monitor(spark: SparkSession, seed: int) -> None:
 
 
 def test_topk_words(spark: SparkSession, seed: int) -> None:
-    source = load(Tweets(seed=seed, vocabulary_size=300), "constant:20/30s")
+    source = scripted(Tweets(seed=seed, vocabulary_size=300), "constant:20/30s")
     options: dict[str, Any] = {"k": 5, "size_s": 12, "slide_s": 4}
     out = run(spark, lambda sink: topk_words.topology(source, sink, tasks=4, **options))
     got = {
         (r["window_start"], r["rank"]): (r["word"], r["count"]) for r in latest(out, "window_start", "rank")
     }
-    assert got == topk_words.expected(source.all_rows(), **options)
+    assert got == topk_words.expected(rows_of(source), **options)
 
 
 def test_sentiment(spark: SparkSession, seed: int) -> None:
-    source = load(Tweets(seed=seed, mood_share=0.3), "constant:30/30s")
+    source = scripted(Tweets(seed=seed, mood_share=0.3), "constant:30/30s")
     out = run(spark, lambda sink: sentiment.topology(source, sink, tasks=4))
-    wanted = sentiment.expected(source.all_rows())
+    wanted = sentiment.expected(rows_of(source))
     got = {
         (row["window_start"], row["topic"]): (row["tweets"], row["score"], row["positive"], row["negative"])
         for row in latest(out, "window_start", "topic")
@@ -95,23 +103,23 @@ def test_sentiment(spark: SparkSession, seed: int) -> None:
 
 def test_yahoo(spark: SparkSession, seed: int) -> None:
     ads = Ads(seed=seed)
-    source = load(ads, "constant:200/25s")
+    source = scripted(ads, "constant:200/25s")
     out = run(spark, lambda sink: yahoo.topology(source, ads.campaign_table(), sink, tasks=4))
     got = {
         (row["window_start"], row["campaign_id"]): row["views"]
         for row in latest(out, "window_start", "campaign_id")
     }
-    assert got == yahoo.expected(source.all_rows(), ads.campaign_table())
+    assert got == yahoo.expected(rows_of(source), ads.campaign_table())
 
 
 def test_fpd(spark: SparkSession, seed: int) -> None:
-    source = load(Transactions(seed=seed, items=200, fashion_s=9), "constant:30/20s")
+    source = scripted(Transactions(seed=seed, items=200, fashion_s=9), "constant:30/20s")
     options: dict[str, Any] = {"support": 8, "size_s": 12, "slide_s": 4}
     out = run(spark, lambda sink: fpd.topology(source, sink, **options))
     got = {
         (row["window_start"], row["pattern"]): row["count"] for row in latest(out, "window_start", "pattern")
     }
-    assert got == fpd.expected(source.all_rows(), **options)
+    assert got == fpd.expected(rows_of(source), **options)
 
 
 KEYS: dict[str, tuple[str, ...]] = {
@@ -128,10 +136,10 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 
 def test_nexmark(spark: SparkSession, seed: int) -> None:
-    source = load(Nexmark(seed=seed, auction_s=2), "constant:200/15s")
+    source = scripted(Nexmark(seed=seed, auction_s=2), "constant:200/15s")
     sinks = {query: memory() for query in nexmark.QUERIES}
     ud.run(nexmark.topology(source, sinks), spark=spark, until_idle=True)
-    events = source.all_rows()
+    events = rows_of(source)
     for query, out in sinks.items():
         wanted = nexmark_oracle.expected(events, query)
         assert wanted, query
@@ -172,7 +180,7 @@ def test_a_paced_load_gives_every_event_once_and_tells_its_lag(spark: SparkSessi
 
 
 def test_a_restarted_load_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    source = load(Ads(), "constant:1000/4s", batches=4)
+    source = load(Ads(), "constant:1000/4s", max_rows_per_batch=1_000)
     out = memory()
 
     def build() -> ud.Topology:
@@ -187,6 +195,4 @@ def test_a_restarted_load_goes_on_where_it_was(spark: SparkSession, tmp_path: Pa
 
 
 def _times(rows: Any) -> Any:
-    import pyarrow as pa
-
     return pa.table({"us": rows["ts"].cast(pa.int64()), "user": rows["user_id"]})

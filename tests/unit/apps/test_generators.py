@@ -32,7 +32,7 @@ AT_US = 1_700_000_000_000_000 + np.arange(SIZE, dtype=np.int64) * 50_000
 
 
 @pytest.mark.parametrize("generator", GENERATORS, ids=repr)
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, SIZE), st.integers(0, 300))
 def test_a_part_is_the_same_when_made_alone(generator: Generator, first: int, size: int) -> None:
     end = min(first + size, SIZE)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from updraft.apps import schedules
@@ -17,6 +17,7 @@ pieces = st.builds(Piece, st.floats(0.05, 30), rates, rates, st.booleans())
 any_schedule = st.builds(lambda made: Schedule(pieces=tuple(made)), st.lists(pieces, min_size=1, max_size=6))
 
 
+@settings(deadline=None)  # the machine is shared
 @given(any_schedule, st.lists(st.floats(-1, 200), max_size=20))
 def test_however_time_is_cut_no_event_is_lost_or_repeated(schedule: Schedule, cuts: list[float]) -> None:
     looks = [0.0, *sorted(min(max(cut, 0.0), schedule.seconds) for cut in cuts), schedule.seconds]
@@ -26,6 +27,7 @@ def test_however_time_is_cut_no_event_is_lost_or_repeated(schedule: Schedule, cu
     assert schedule.events_between(schedule.seconds, schedule.seconds + 100) == 0
 
 
+@settings(deadline=None)  # the machine is shared
 @given(any_schedule)
 def test_the_integral_is_the_area_under_the_rate(schedule: Schedule) -> None:
     edges_s = np.cumsum([0.0] + [piece.seconds for piece in schedule.pieces])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from updraft.apps.schedule_text import parse_schedule
@@ -18,6 +18,7 @@ timelines = st.builds(
 )
 
 
+@settings(deadline=None)  # the machine is shared
 @given(timelines, st.integers(0, 25_000))
 def test_counts_and_moments_never_contradict_each_other(timeline: Timeline, t_ms: int) -> None:
     total = timeline.total_events
@@ -29,6 +30,7 @@ def test_counts_and_moments_never_contradict_each_other(timeline: Timeline, t_ms
     assert (moments_us[count:] >= t_ms * 1_000).all()
 
 
+@settings(deadline=None)  # the machine is shared
 @given(timelines, st.integers(0, 3_000), st.integers(0, 200))
 def test_any_part_can_be_made_again_alone(timeline: Timeline, first: int, size: int) -> None:
     total = timeline.total_events
