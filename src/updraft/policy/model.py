@@ -211,6 +211,7 @@ class Memory:
     wants: tuple[Want, ...] = ()
     change: Change | None = None  # whose outcome is not judged yet
     rejected: tuple[Rejected, ...] = ()
+    taken: Change | None = None  # the last change that only took away
     workers_asked: int | None = None
     workers_asked_s: float | None = None
     demand_cores: Mapping[str, float] = field(default_factory=dict)  # adaptive: r per instance, held

@@ -2,7 +2,8 @@
 
 Judged when a whole period was measured under the new configuration. Worse means, at a load no more than a tenth higher:
 it kept up before and does not now; or it could not keep up before, still cannot, and takes more time per row; or something was
-added and a row takes more time. No paper looks back at its decisions.
+added and a row takes more time. A scale-in that the next change takes back at the same load counts as worse, too: estimates
+that depend on the configuration would swing for ever. No paper looks back at its decisions.
 """
 
 from __future__ import annotations
@@ -81,6 +82,18 @@ def refused(
         elif wanted == old.configuration and not (known and load > before * MORE_LOAD):  # type: ignore[operator]
             return f"{wanted} was tried and made things worse", memory
     return None, memory
+
+
+def regretted(snapshot: Snapshot, after: Configuration, memory: Memory) -> Memory:
+    """A scale-in whose next change adds again at the same load was a mistake: remembered, so that it does not swing."""
+    taken, load = memory.taken, snapshot.input_rows_per_s
+    if taken is None or not after.more_anywhere(taken.after):
+        return memory
+    before = taken.rows_per_s
+    if load is not None and before is not None and load > before * SAME_LOAD:
+        return memory  # more arrives: it was right then
+    mistake = Rejected(at_s=snapshot.taken_at_s, configuration=taken.after, rows_per_s=before, smaller=True)
+    return replace(memory, rejected=(*memory.rejected, mistake))
 
 
 def _worse(snapshot: Snapshot, change: Change, settings: Settings) -> str:

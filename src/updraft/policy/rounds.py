@@ -37,6 +37,8 @@ def _wait(decision: Decision, chosen: str, snapshot: Snapshot, memory: Memory) -
         last_change_s=memory.last_change_s,
         last_added_s=memory.last_added_s,
         change=memory.change,
+        taken=memory.taken,
+        rejected=memory.rejected,
         shares=memory.shares,
         workers_asked=memory.workers_asked,
         workers_asked_s=memory.workers_asked_s,

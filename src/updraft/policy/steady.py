@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from updraft.policy.load import stressed
 from updraft.policy.model import Change, Configuration, Decision, Forecast, Memory, Snapshot, hold
 from updraft.policy.noise import smoothed
-from updraft.policy.outcome import judge, refused
+from updraft.policy.outcome import judge, refused, regretted
 from updraft.policy.settings import Settings
 from updraft.policy.skew import skewed
 from updraft.policy.stability import held_back, remember
@@ -70,18 +70,21 @@ def _concluded(
 def _changed(snapshot: Snapshot, after: Configuration, memory: Memory, settings: Settings) -> Memory:
     now_s = snapshot.taken_at_s
     more = after.workers > len(snapshot.workers)
+    memory = regretted(snapshot, after, memory)
+    change = Change(
+        at_s=now_s,
+        before=snapshot.configuration,
+        after=after,
+        rows_per_s=snapshot.input_rows_per_s,
+        busy_s_per_row=snapshot.busy_s_per_row,
+        stressed=stressed(snapshot, settings),
+    )
     return replace(
         memory,
+        taken=change if after.less_than(snapshot.configuration) else None,
         last_change_s=now_s,
         last_added_s=now_s if after.more_anywhere(snapshot.configuration) else memory.last_added_s,
-        change=Change(
-            at_s=now_s,
-            before=snapshot.configuration,
-            after=after,
-            rows_per_s=snapshot.input_rows_per_s,
-            busy_s_per_row=snapshot.busy_s_per_row,
-            stressed=stressed(snapshot, settings),
-        ),
+        change=change,
         workers_asked=after.workers if more else None,
         workers_asked_s=now_s if more else None,
     )
@@ -100,6 +103,7 @@ def _clock(snapshot: Snapshot, memory: Memory) -> tuple[Memory, tuple[str, ...]]
         loads=(),
         wants=(),
         change=None,
+        taken=None,
         rejected=tuple(replace(r, at_s=now_s) for r in memory.rejected),
         workers_asked_s=None if memory.workers_asked_s is None else now_s,
     )

@@ -177,6 +177,15 @@ def test_scale_in_that_was_too_much_is_taken_back() -> None:
     assert len(world.changes) == 2  # in, and back
 
 
+def test_estimate_that_depends_on_the_configuration_does_not_swing() -> None:
+    # Alone, a worker seems to have 0.6 cores of overhead: too much for one. With two it is gone: one would do.
+    world = World(running=Configuration(parallelism={"count": 2}, workers=1), phantom_cores=0.6)
+    world.rounds([250.0] * 120)
+    assert len(world.changes) <= 3
+    assert world.running.workers == 2
+    assert any("made things worse" in b for d in world.decisions for b in d.blocked)
+
+
 def test_skew_is_named_and_unmet_when_no_parallelism_helps() -> None:
     hot = operator("count", 4, used=[0.95, 0.1, 0.1, 0.1])
     heavy = replace(

@@ -37,6 +37,7 @@ def operator(
     rows_per_s: float = 100.0,
     cpu_s_per_row: float = 0.005,
     slots: tuple[Slot, ...] = (),
+    on: int | None = None,
 ) -> OperatorLoad:
     """An operator whose instances are all used alike, or as listed."""
     each = [used] * parallelism if used is None or isinstance(used, float) else list(used)
@@ -52,7 +53,7 @@ def operator(
         instances=tuple(
             InstanceLoad(
                 index=index,
-                worker=str(index),
+                worker=str(index % (on or parallelism)),
                 utilisation=value,
                 cores=value,
                 rows_per_s=rows_per_s / parallelism,
@@ -97,6 +98,7 @@ class World:
     applies: bool = True
     change_cost_s: float | None = None
     forecast: Forecast | None = None
+    phantom_cores: float = 0.0  # CPU that is measured, beside the instances, only while there is one worker
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_000_000))
     memory: Memory = field(default_factory=Memory)
     backlog: float = 0.0
@@ -137,11 +139,17 @@ class World:
         used = done * cost / at_once
         return replace(
             snapshot(
-                operator("count", count, used=used, rows_per_s=done, cpu_s_per_row=cost),
+                operator(
+                    "count", count, used=used, rows_per_s=done, cpu_s_per_row=cost, on=self.running.workers
+                ),
                 at_s=self.clock(),
                 rows_per_s=rows_per_s,
             ),
-            workers=workers(self.running.workers, cpu=done * cost / (2 * self.running.workers)),
+            workers=workers(
+                self.running.workers,
+                cpu=(done * cost + (self.phantom_cores if self.running.workers == 1 else 0.0))
+                / (2 * self.running.workers),
+            ),
             pressure=used,
             backlog_rows=self.backlog,
             backlog_growth_per_s=growth,
