@@ -84,9 +84,13 @@ def refused(
     return None, memory
 
 
-def regretted(snapshot: Snapshot, after: Configuration, memory: Memory) -> Memory:
-    """A scale-in whose next change adds again at the same load was a mistake: remembered, so that it does not swing."""
-    taken, load = memory.taken, snapshot.input_rows_per_s
+def regretted(
+    snapshot: Snapshot, after: Configuration, planned_rows_per_s: float | None, memory: Memory
+) -> Memory:
+    """A scale-in whose next change adds again at the same load was a mistake: remembered, so that it does not swing.
+    What is expected, or waits, counts as load: a change that was made for it regrets nothing."""
+    taken, measured = memory.taken, snapshot.input_rows_per_s
+    load = measured if measured is None else max(measured, planned_rows_per_s or 0.0)
     if taken is None or not after.more_anywhere(taken.after):
         return memory
     before = taken.rows_per_s

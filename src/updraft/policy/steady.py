@@ -56,6 +56,7 @@ def _concluded(
     changed = allowed != snapshot.configuration and not waiting
     shares_changed = dict(wanted.shares) != dict(memory.shares)
     if changed:
+        memory = regretted(snapshot, allowed, wanted.expected.get("rows_per_s"), memory)
         memory = _changed(snapshot, allowed, memory, settings)
     return replace(
         wanted.of(allowed),
@@ -70,7 +71,6 @@ def _concluded(
 def _changed(snapshot: Snapshot, after: Configuration, memory: Memory, settings: Settings) -> Memory:
     now_s = snapshot.taken_at_s
     more = after.workers > len(snapshot.workers)
-    memory = regretted(snapshot, after, memory)
     change = Change(
         at_s=now_s,
         before=snapshot.configuration,
