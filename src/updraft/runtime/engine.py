@@ -97,6 +97,7 @@ class Engine:
     ended: threading.Event = field(default_factory=threading.Event)  # this query will begin no other batch
     _attempts: dict[int, int] = field(default_factory=dict)
     _sinks: tuple[Sink, ...] = ()
+    job_group: str | None = None  # of the jobs that run on the query's thread
 
     def __post_init__(self) -> None:
         self._sinks = tuple(as_sink(sink.target) for sink in self.graph.sinks)
@@ -121,8 +122,15 @@ class Engine:
             )
             raise self.failure from error
 
+    def abandon_batch(self) -> None:
+        """Cancel the Spark job of the running batch; it is run again if that was because a worker is gone."""
+        if self.job_group is not None:
+            self.spark.sparkContext.cancelJobGroup(self.job_group)
+
     def _process(self, frame: DataFrame, batch_id: int) -> None:
         self.checkpoint.require_next(batch_id)
+        if self.job_group is None:
+            self.job_group = self.spark.sparkContext.getLocalProperty("spark.jobGroup.id")
         started = time.perf_counter()
         job = self.plans.begin_batch(batch_id)
         began = time.perf_counter()

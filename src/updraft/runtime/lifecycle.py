@@ -158,6 +158,7 @@ def run(
         engine = _engine(session, graph, state, options, progress)
         stack.callback(engine.plans.close)
         if isinstance(engine.plans, LiveTopology):
+            engine.plans.abandon = engine.abandon_batch
             if options.control:
                 stack.enter_context(_controlled(engine.plans, engine))
             if on_start is not None:
@@ -314,6 +315,7 @@ class _Run:
         )
 
     def _start(self) -> StreamingQuery:
+        self.engine.job_group = None  # every query has its own
         writer = for_each_batch(self.frame.writeStream, self.engine.spark, self.engine.handle)
         writer = writer.option("checkpointLocation", self.engine.checkpoint.spark_path)
         if self.options.until_idle:

@@ -53,6 +53,7 @@ from updraft.topology.graph import Graph
 
 log = logging.getLogger("updraft.live")
 _IDLE_S = 0.02  # how often the preparing thread looks for a new commit
+_GUARD_S = 0.25  # how often a running batch's workers are looked at
 _KEPT = 50  # ended changes that `change()` still knows
 
 
@@ -111,6 +112,9 @@ class LiveTopology:
         self._rows_in = 0
         self._numbers = 0
         self._started_at = time.time()
+        self.abandon: Callable[[], None] = lambda: None  # cancels the running batch's Spark job
+        self._begun_s = 0.0
+        self._guard: threading.Thread | None = None
         self.job = job
         self._retired_jobs: list[BatchJob] = []
 
@@ -119,6 +123,10 @@ class LiveTopology:
     def begin_batch(self, batch: int) -> BatchJob:
         """The job to run this batch with; a switch happens here."""
         self._in_batch.acquire()
+        self._begun_s = time.monotonic()
+        if self._guard is None and self._transfer is not None:
+            self._guard = threading.Thread(target=self._watch_batches, name="updraft-guard", daemon=True)
+            self._guard.start()
         self.repair(batch)
         change = self._change
         if change is not None and change.is_near:
@@ -166,6 +174,13 @@ class LiveTopology:
             )
         log.warning("workers %s were lost; plan %d goes on without them", sorted(lost), plan.version)
         return True
+
+    def _watch_batches(self) -> None:
+        """Abandon a batch whose worker is gone: Spark would let its tasks wait for it."""
+        while not self._closed.wait(_GUARD_S):
+            if self._in_batch.locked() and time.monotonic() - self._begun_s > _GUARD_S and self._lost():
+                self.abandon()
+                self._closed.wait(1.0)
 
     def _lost(self) -> frozenset[str]:
         planned = self.job.plan.workers()
