@@ -50,6 +50,9 @@ class Story:
     state_rows: int = 0
     state_bytes: int = 0
     parallelism: dict[str, int] = field(default_factory=dict)
+    changes: int = 0
+    longest_delay_ms: float = 0.0
+    highest_parallelism: int = 0
     first_output_s: float | None = None
     highest_words_per_s: float = 0.0
     _last_s: float | None = None
@@ -68,8 +71,14 @@ class Story:
         self.highest_words_per_s = max(self.highest_words_per_s, self.recent_words_per_s[-1])
         self.state_rows, self.state_bytes = summary.state_rows, summary.state_bytes
         self.parallelism = dict(summary.parallelism)
+        self.highest_parallelism = max(self.highest_parallelism, *self.parallelism.values(), 0)
         if self.first_output_s is None and summary.rows_out:
             self.first_output_s = elapsed_s
+
+    def changed(self, added_delay_ms: float | None) -> None:
+        """A change of the plan is over."""
+        self.changes += 1
+        self.longest_delay_ms = max(self.longest_delay_ms, added_delay_ms or 0.0)
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -126,6 +135,11 @@ def closing(story: Story, *, wrong_words: int | None) -> RenderableType:
     table.add_row(
         "state kept",
         f"{story.state_rows:,} stored rows, {story.state_bytes / 1e6:,.1f} MB, saved after every batch",
+    )
+    table.add_row(
+        "changes while running",
+        f"{story.changes} (up to {story.highest_parallelism} instances), the longest delayed one batch by "
+        f"{story.longest_delay_ms:,.0f} ms",
     )
     if wrong_words is not None:
         verdict = "every count is exact" if wrong_words == 0 else f"{wrong_words:,} words have a wrong count"

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from updraft.apps import wordcount
-from updraft.apps.demo import differences
+from updraft.apps.demo import differences, wanted_instances
 from updraft.apps.load import Feeder, RiseAndFall
 from updraft.apps.view import Story, closing, draw, percentile, sparkline
 
@@ -99,3 +99,12 @@ def test_view_and_summary_say_what_matters() -> None:
 def test_differences_see_missing_unknown_and_wrong_words() -> None:
     assert differences({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 1, "d": 1}) == 3
     assert differences({"a": 1}, {"a": 1}) == 0
+
+
+def test_the_demo_asks_for_instances_that_fit_the_load() -> None:
+    assert wanted_instances(0, 1) == 1
+    assert wanted_instances(100_000, 1) == 2
+    assert wanted_instances(1e9, 1) == 4
+    assert wanted_instances(85_000, 2) == 2  # close to the limit: it may rise again
+    assert wanted_instances(60_000, 2) == 1
+    assert wanted_instances(20_000, 4) == 1
