@@ -19,7 +19,8 @@ from rich.live import Live
 
 from updraft.apps import wordcount
 from updraft.apps.load import Feeder, RiseAndFall
-from updraft.apps.view import Progress, Story, closing, draw
+from updraft.apps.view import Story, closing, draw
+from updraft.shown import Shown
 
 if TYPE_CHECKING:
     from updraft.runtime.live import LiveTopology
@@ -131,7 +132,7 @@ def _run(scratch: Path, seconds: float, seed: int, console: Console) -> int:
                 story, elapsed_s=elapsed_s, seconds=seconds, fed_words=feeder.words_fed, top=latest.top()
             )
 
-        def on_batch(summary: Progress) -> None:
+        def on_batch(summary: Shown) -> None:
             nonlocal last_line_s
             elapsed_s = time.monotonic() - began
             story.add(summary, elapsed_s)

@@ -6,35 +6,16 @@ Everything shown is computed by `Story`, a plain value that a test can fill; dra
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from updraft.shown import Shown
+
 _BARS = "▁▂▃▄▅▆▇█"
-
-
-class Progress(Protocol):
-    """The part of the runtime's `BatchSummary` that is shown."""
-
-    @property
-    def batch_id(self) -> int: ...
-    @property
-    def rows_in(self) -> int: ...
-    @property
-    def rows_out(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def state_rows(self) -> int: ...
-    @property
-    def state_bytes(self) -> int: ...
-    @property
-    def parallelism(self) -> Mapping[str, int]: ...
 
 
 @dataclass(slots=True)
@@ -57,7 +38,7 @@ class Story:
     highest_words_per_s: float = 0.0
     _last_s: float | None = None
 
-    def add(self, summary: Progress, elapsed_s: float) -> None:
+    def add(self, summary: Shown, elapsed_s: float) -> None:
         """Take in one finished batch, `elapsed_s` seconds after the run began."""
         words = summary.rows_in * self.words_per_line
         # The span between two ends, not the batch's own time: an idle source must show as a low rate.

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from updraft.cli.output import write_json
+from updraft.shown import Shown
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
-
-
-class Summary(Protocol):
-    """What is read of `updraft.runtime.BatchSummary`."""
-
-    @property
-    def batch_id(self) -> int: ...
-    @property
-    def rows_in(self) -> int: ...
-    @property
-    def rows_out(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def state_rows(self) -> int: ...
-    @property
-    def state_bytes(self) -> int: ...
-    @property
-    def parallelism(self) -> Mapping[str, int]: ...
 
 
 class Progress:
@@ -46,7 +27,7 @@ class Progress:
         self._rows_in = 0
         self._seconds = 0.0
 
-    def batch(self, summary: Summary) -> None:
+    def batch(self, summary: Shown) -> None:
         self._batches += 1
         self._rows_in += summary.rows_in
         self._seconds += summary.seconds
@@ -76,7 +57,7 @@ def watch(console: Console, as_json: bool) -> Iterator[Progress]:
         yield Progress(console, as_json=False, live=live)
 
 
-def line(summary: Summary) -> str:
+def line(summary: Shown) -> str:
     rate = summary.rows_in / summary.seconds if summary.seconds > 0 else 0.0
     parallelism = " ".join(f"{name}×{count}" for name, count in sorted(summary.parallelism.items()))
     return (
@@ -87,7 +68,7 @@ def line(summary: Summary) -> str:
     )
 
 
-def fields(summary: Summary) -> dict[str, object]:
+def fields(summary: Shown) -> dict[str, object]:
     names = ("batch_id", "rows_in", "rows_out", "seconds", "state_rows", "state_bytes")
     return {name: getattr(summary, name) for name in names} | {"parallelism": dict(summary.parallelism)}
 
