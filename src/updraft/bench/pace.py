@@ -82,18 +82,23 @@ def seconds_degraded(rates: npt.NDArray[np.float64], usual: float) -> dict[str, 
 def random_moves(
     primaries: Mapping[int, str], workers: Sequence[str], count: int, chance: random.Random
 ) -> dict[str, tuple[int, ...]]:
-    """By new worker, `count` random tasks that each change worker; tasks stay evenly spread.
+    """By new worker, `count` random tasks that each change worker; tasks stay about evenly spread.
 
-    Each goes to the other worker that has the fewest then, so what is measured is the moving, not a lopsided plan.
+    A task is taken from one of the fullest workers that has any left to move and goes to one of the emptiest others:
+    what is measured is the moving, not a lopsided plan.
     """
     load = dict.fromkeys(workers, 0)
     for worker in primaries.values():
-        load[worker] = load.get(worker, 0) + 1
+        load[worker] += 1
+    left = sorted(primaries)
     moves: dict[str, list[int]] = {}
-    for task in chance.sample(sorted(primaries), min(count, len(primaries))):
+    for _ in range(min(count, len(left))):
+        fullest = max(load[primaries[task]] for task in left)
+        task = chance.choice([task for task in left if load[primaries[task]] == fullest])
         others = [worker for worker in workers if worker != primaries[task]]
-        fewest = min(load[worker] for worker in others)
-        to = chance.choice([worker for worker in others if load[worker] == fewest])
+        emptiest = min(load[worker] for worker in others)
+        to = chance.choice([worker for worker in others if load[worker] == emptiest])
+        left.remove(task)
         load[primaries[task]] -= 1
         load[to] += 1
         moves.setdefault(to, []).append(task)
