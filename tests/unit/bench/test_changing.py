@@ -51,7 +51,13 @@ def rescaled(given: FilledInput, tmp_path: Path, **record: Any) -> dict[str, Any
         "asked_after": 8,
         "switched_at": 11,
         "moved_tasks": list(range(16)),
-        "record": {"added_delay_ms": 40.0, "bytes_copied": 6000, "duration_ms": 700.0, **record},
+        "record": {
+            "added_delay_ms": 40.0,
+            "bytes_copied": 6000,
+            "bytes_to_move": 5500,
+            "duration_ms": 700.0,
+            **record,
+        },
     }
     return {
         "changes": [change],
@@ -110,6 +116,7 @@ def test_bytes_that_had_to_travel_are_recounted_from_the_input(given: FilledInpu
     change = rescale.outcome(given, rescaled(given, tmp_path), native(given, tmp_path)).json["changes"][0]
     touched = [np.unique(given.drawn[batch]) for batch in (9, 10)]
     assert halves[0] * 24 < change["state_bytes_of_moved"] <= (halves[0] + sum(map(len, touched))) * 24
+    assert change["moved_ratio_stored"] < 6000 / 5500
     assert change["moved_ratio"] == pytest.approx(6000 / change["state_bytes_of_moved"], abs=0.001)
 
 
