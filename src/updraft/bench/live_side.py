@@ -114,6 +114,8 @@ def migrate(request: dict[str, Any]) -> dict[str, Any]:
             time.sleep(request["watch_s"])
             moves_s, records = time.time(), []
             for number in range(request["moves"]):
+                if time.time() > moves_s + request["moves"] * request["every_s"]:
+                    break  # changes take longer than planned: fewer of them, not a longer run
                 now = {task: worker or "" for (_, task), worker in live.job.plan.primaries().items()}
                 moves = random_moves(now, workers, count, chance)
                 requests = [Move(operator=OPERATOR, tasks=some, to_worker=to) for to, some in moves.items()]

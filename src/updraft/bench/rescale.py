@@ -47,7 +47,7 @@ KEYS = 1_000_000
 TASKS = 32
 NODES = 3
 SEQUENCE = (2, 4, 8, 3, 1)
-FILL = 4
+FILL = 2
 
 
 def run(bench: Bench) -> Outcome:
@@ -192,7 +192,7 @@ def _table(figures: Mapping[str, Any]) -> Table:
         "change",
         "added delay",
         "batch before",
-        "while preparing",
+        "preparing / batches",
         "moved",
         "× its state",
         "native stall",
@@ -204,9 +204,9 @@ def _table(figures: Mapping[str, Any]) -> Table:
             f"{change['from']} → {change['to']}",
             f"{change['added_delay_ms']:,.0f} ms",
             f"{change['median_before_ms']:,.0f} ms",
-            f"{change['preparation_ms']:,.0f} ms in {change['preparation_batches']} batches",
+            f"{change['preparation_ms']:,.0f} ms / {change['preparation_batches']}",
             f"{change['moved_bytes'] / 1e6:.1f} MB",
-            "nothing moved" if moved is None else f"{moved:.2f}",
+            "–" if moved is None else f"{moved:.2f}",
             f"{stall_ms:,.0f} ms",
         )
     return table
