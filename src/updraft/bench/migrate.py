@@ -58,7 +58,7 @@ def run(bench: Bench) -> Outcome:
         "tasks": TASKS,
         "parallelism": (NODES,),
         "fill": FILL,
-        "warm": 20 if bench.quick else 100,
+        "warm": 30 if bench.quick else 100,
         "counts": COUNTS,
         "watch_s": 3 if bench.quick else 10,
         "moves": 3 if bench.quick else 15,
@@ -66,7 +66,8 @@ def run(bench: Bench) -> Outcome:
     }
     bench.say(f"starting a cluster of {NODES} one-core workers")
     with local_cluster(nodes=NODES) as cluster:
-        found = bench.side("updraft.bench.live_side:migrate", {**request, "master": cluster.master_url})
+        request["master"] = cluster.master_url
+        found = bench.side("updraft.bench.live_side:migrate", request, timeout_s=1800)
     bench.say("verifying")
     return outcome(given, found)
 
@@ -133,12 +134,12 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title="seconds that lost at least so much of their throughput", title_justify="left")
     headers = [
         "M",
-        "seconds",
+        "of",
         *(f"{pct} %" for pct in CLASSES_PCT),
-        "rows/s before",
-        "while moving",
+        "rows/s",
+        "moving",
         "lost",
-        "duplicated",
+        "twice",
     ]
     for header in headers:
         table.add_column(header, justify="right")

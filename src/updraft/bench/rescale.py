@@ -48,6 +48,7 @@ TASKS = 32
 NODES = 3
 SEQUENCE = (2, 4, 8, 3, 1)
 FILL = 2
+SIDE_TIMEOUT_S = 1800.0  # a side that hangs gives up by itself much sooner, and says where
 
 
 def run(bench: Bench) -> Outcome:
@@ -76,9 +77,9 @@ def run(bench: Bench) -> Outcome:
     bench.say(f"starting a cluster of {NODES} one-core workers")
     with local_cluster(nodes=NODES) as cluster:
         request["master"] = cluster.master_url
-        ours = bench.side("updraft.bench.live_side:rescale", request)
+        ours = bench.side("updraft.bench.live_side:rescale", request, timeout_s=SIDE_TIMEOUT_S)
         few = {**request, "warm": 2 if bench.quick else 20, "between": 4 if bench.quick else 15}
-        theirs = bench.side("updraft.bench.native_rescale:rescale", few)
+        theirs = bench.side("updraft.bench.native_rescale:rescale", few, timeout_s=SIDE_TIMEOUT_S)
     bench.say("verifying")
     return outcome(given, ours, theirs)
 
