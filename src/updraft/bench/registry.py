@@ -13,7 +13,9 @@ from updraft.bench.framework import Outcome, UnknownBench, execute
 # Modules are imported when asked for: listing the names must not load numpy, Arrow or Spark.
 BENCHES: Mapping[str, str] = {
     "latency": "updraft.bench.latency",
+    "migrate": "updraft.bench.migrate",
     "place-scale": "updraft.bench.place_scale",
+    "rescale": "updraft.bench.rescale",
     "state-size": "updraft.bench.state_size",
     "throughput": "updraft.bench.throughput",
     "windows": "updraft.bench.windows",
