@@ -3,7 +3,8 @@ SHELL := /usr/bin/env bash
 READY := .venv/.updraft-ready
 BIN := .venv/bin
 SEED ?= $(shell date +%s)
-TESTS ?= tests
+TESTS ?=
+QUICK_TESTS := tests/unit tests/sim tests/contract
 BENCH ?= throughput
 
 .DEFAULT_GOAL := help
@@ -21,9 +22,14 @@ demo: $(READY) ## a small streaming job on embedded Spark, about 90 s
 	@$(BIN)/updraft demo
 
 test: $(READY) ## all tests (TESTS=path, SEED=n, ARGS='pytest options')
+ifeq ($(TESTS),)
+	@$(MAKE) --no-print-directory test TESTS='$(QUICK_TESTS) -n 2' SEED=$(SEED)
+	@$(MAKE) --no-print-directory test TESTS=tests/spark SEED=$(SEED)
+else
 	@UPDRAFT_SEED=$(SEED) $(BIN)/pytest --hypothesis-seed=$(SEED) $(TESTS) $(ARGS) </dev/null || { code=$$?; \
 	  echo "tests failed with seed $(SEED); the same again: make test SEED=$(SEED) TESTS='$(TESTS)'" >&2; \
-	  echo "only what failed: make test SEED=$(SEED) ARGS=--last-failed" >&2; exit $$code; }
+	  echo "only what failed: make test SEED=$(SEED) TESTS='$(TESTS)' ARGS=--last-failed" >&2; exit $$code; }
+endif
 
 check: $(READY) ## formatting, lint and types
 	@$(BIN)/ruff format --check .
