@@ -95,7 +95,7 @@ def rescale(request: dict[str, Any]) -> dict[str, Any]:
                 }
             )
             settled = switched + request["settle"]
-        seen.wait_for(settled + request["between"])
+        seen.wait_for(settled + 3)
         return done
 
     return _run(request, change)
@@ -237,7 +237,7 @@ def _overhead(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     """Batches of a live and of a fixed build of the same count, in turns; see `turns.py`."""
     from updraft.bench.turns import Turns, schedule
 
-    turns = Turns(schedule(("live", "fixed"), warm=request["fill"] + 4, blocks=request["blocks"]))
+    turns = Turns(schedule(("live", "fixed"), warm=request["fill"] + 3, blocks=request["blocks"]))
     scratch = Path(request["scratch"])
     failures: list[str] = []
     last: dict[str, int] = {}
@@ -268,6 +268,7 @@ def _overhead(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError("; ".join(failures) or "the live and the fixed build did not finish their turns")
     return {
         "blocks": turns.blocks(4),
+        "turns": turns.seconds(),
         "last_batch": last,
         "states": {
             name: dump_state(scratch / f"overhead-{name}", scratch / f"overhead-{name}.parquet")
