@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from updraft.bench.spark import ON_CLUSTER, Trigger, TriggerLog, native_session
 
-_PATIENCE_S = 300.0
+_PATIENCE_S = 600.0
 _POLL_S = 0.03  # at most so much of a stall is our own reaction time
 
 

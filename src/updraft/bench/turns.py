@@ -52,6 +52,13 @@ class Turns:
             self._waiting.discard(name)
             self._began = time.perf_counter()
 
+    def seconds(self) -> dict[str, list[float]]:
+        """Every measured turn of each query."""
+        return {
+            name: [seconds for owner, seconds in self._measured if owner == name]
+            for name in sorted({owner for owner, _ in self._measured})
+        }
+
     def blocks(self, size: int) -> list[dict[str, float]]:
         """Seconds of each query in every block of `size` measured turns."""
         found = []

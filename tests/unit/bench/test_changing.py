@@ -68,6 +68,7 @@ def rescaled(given: FilledInput, tmp_path: Path, **record: Any) -> dict[str, Any
         "bytes_per_row": 24.0,
         "overhead": {
             "blocks": [{"live": 1.01, "fixed": 1.0}] * 3,
+            "turns": {"live": [0.51, 0.51, 9.0], "fixed": [0.5, 0.5, 0.5]},
             "last_batch": {"live": 9, "fixed": 8},
             "states": {
                 "live": state(given, 9, tmp_path / "live"),
@@ -99,6 +100,7 @@ def test_rescale_figures(given: FilledInput, tmp_path: Path) -> None:
     assert figures["ratio"] == pytest.approx(40)
     assert figures["ratio_with_preparation"] == pytest.approx(24)
     assert figures["steady_overhead"] == pytest.approx(0.01)
+    assert figures["steady_overhead_undisturbed"] == pytest.approx(0.02)
     assert (figures["lost"], figures["duplicated"]) == (0, 0)
 
 

@@ -34,6 +34,7 @@ def test_queries_run_strictly_in_turns() -> None:
         thread.join(20)
     assert "".join(order) == "ab" + 3 * "abba"
     assert not turns.unfinished
+    assert [len(turns.seconds()[name]) for name in "ab"] == [6, 6]
     blocks = turns.blocks(4)
     assert len(blocks) == 3
     assert all(block["b"] > block["a"] for block in blocks)
