@@ -1,4 +1,6 @@
-"""`updraft bench throughput`: steady rows per second of two keyed counts, on three sides.
+"""`updraft bench throughput`: steady rows per second of two keyed counts, on three sides, and of the windowed workloads.
+
+The windowed ones are those of `updraft bench windows`, described there; with `--quick` they are left out, to end within 100 s.
 
 Workloads. *wordcount*: text files, 10 words a line, Zipf over 10,000 words; a row is a word. *keyed count*:
 Parquet files, int64 keys uniform over one million; a row is an event. One file is one batch on every side.
@@ -25,10 +27,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
-from rich.table import Table
 
 from updraft.apps.text import write_key_files, write_text_files
-from updraft.bench.framework import Bench, Outcome, ratio
+from updraft.bench import windows
+from updraft.bench.framework import Bench, Outcome
+from updraft.bench.rates import rate_row, rate_table
 
 KEYS = 1_000_000
 _WORDS_PER_LINE = 10
@@ -133,11 +136,14 @@ def run(bench: Bench) -> Outcome:
         "python_state": (bench.side("updraft.bench.python_state:throughput", _request(reduced)), reduced),
     }
     bench.say("verifying")
-    rows = [_row(sides, index) for index in range(len(full))]
+    rows, notes = [_row(sides, index) for index in range(len(full))], _notes(full)
+    if not bench.quick:
+        windowed, more_notes = windows.measured(bench)
+        rows, notes = [*rows, *windowed], (*notes, *more_notes)
     return Outcome(
         json={"workloads": rows},
-        table=_table(rows),
-        notes=_notes(full),
+        table=rate_table("throughput, rows per second", rows),
+        notes=notes,
         verified=all(r["verified"] for r in rows),
     )
 
@@ -154,32 +160,7 @@ def _row(sides: Mapping[str, tuple[dict[str, Any], tuple[Prepared, ...]]], index
         measured = result[one.work.name]
         rates[side] = measured["rows_per_s"]
         verified = verified and one.verify(measured["state"])
-    return {
-        "name": sides["updraft"][1][index].work.name,
-        "updraft_rows_per_s": round(rates["updraft"]),
-        "native_rows_per_s": round(rates["native"]),
-        "python_state_rows_per_s": round(rates["python_state"]),
-        "ratio": ratio(rates["updraft"], rates["native"]),
-        "ratio_python_state": ratio(rates["updraft"], rates["python_state"]),
-        "verified": verified,
-    }
-
-
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="throughput, rows per second", title_justify="left")
-    for header in ("workload", "updraft", "native", "× native", "python state", "× python state", "verified"):
-        table.add_column(header, justify="left" if header == "workload" else "right")
-    for row in rows:
-        table.add_row(
-            row["name"],
-            f"{row['updraft_rows_per_s']:,}",
-            f"{row['native_rows_per_s']:,}",
-            f"{row['ratio']:.2f}",
-            f"{row['python_state_rows_per_s']:,}",
-            f"{row['ratio_python_state']:.0f}",
-            "yes" if row["verified"] else "NO",
-        )
-    return table
+    return rate_row(sides["updraft"][1][index].work.name, rates, verified=verified)
 
 
 def _notes(full: tuple[Prepared, ...]) -> tuple[str, ...]:

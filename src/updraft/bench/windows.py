@@ -1,176 +1,109 @@
-"""`updraft bench windows`: steady rows per second of a sliding window count, against Structured Streaming's own.
+"""`updraft bench windows`: steady rows per second of windowed workloads, against Structured Streaming's own.
 
-Workload. Parquet files of (int64 key, timestamp), keys uniform over 10,000, event time rising by 10 s per file with a jitter
-of 2 s; windows of 60 s every 10 s, watermark delay 5 s, each window emitted once, when it is complete (append mode).
-One file is one batch. Both sides run on `local[2]` with the same Spark settings, checkpoint every batch and write what they
-emit with their own Parquet sink; native has RocksDB with changelog checkpointing and the better of {2, 4} state partitions.
+| workload | input, per batch 10 s of event time | question |
+| --- | --- | --- |
+| sliding window count | (key, ts), 10,000 keys, 2 s out of order, delay 5 s | count per key, 60 s every 10 s |
+| top-k | (key, item, value), 50 rows per key | the 10 largest values of every key, over all time |
+| nexmark q5 | persons, auctions, bids | the auction with most bids, 10 s every 2 s |
+| nexmark q8 | persons, auctions, bids | persons who opened auctions in the 10 s they joined in |
+| yahoo | ad events, 100 campaigns of 10 ads | views per campaign, 10 s |
 
-Rate: as in `throughput`. Both outputs are compared with counts made from the input, for the windows that the rows of
-all batches but the last one complete.
+Input is Parquet, one file is one batch. Both sides run on `local[2]` with the same Spark settings, checkpoint every batch, emit
+each window once, when it is complete, and write what they emit with their own Parquet sink. Native has RocksDB with changelog
+checkpointing. It has no top-k on streams: there the other side is `transformWithState` in Python, over fewer rows of
+proportionally fewer keys, because its cost is per key and row; its rate is in the column of that API.
+
+Rate: as in `throughput`, which runs these workloads too unless it is to be quick. Both outputs are compared with an answer
+recomputed from the input (`window_input.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
-from rich.table import Table
+from updraft.bench.framework import Bench, Outcome
+from updraft.bench.rates import rate_row, rate_table
+from updraft.bench.window_input import KINDS, is_right
 
-import updraft as ud
-from updraft.bench.framework import Bench, Outcome, ratio
-from updraft.bench.spark import TriggerLog, native_session, steady_rows_per_s
-from updraft.bench.updraft_side import session
-
-KEYS = 10_000
-SIZE_S, SLIDE_S, DELAY_S, JITTER_S = 60, 10, 5, 2
-STEP_S = 10  # event time per batch
-START_S = 1_700_000_040  # not near 1970: Spark's watermark begins there, so it would take the first windows for late
-_S = 1_000_000
-EVENTS = pa.schema([("key", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+ROWS = 500_000
+FEW_ROWS = 25_000
+# Batches and those of them left out. A sliding window is whole after 7 batches.
+QUICK: Mapping[str, tuple[int, int]] = {"sliding": (12, 8)}
+QUICK_OTHERS, FULL = (8, 4), (50, 20)
+NATIVE_PARTITIONS = 2
 
 
 def run(bench: Bench) -> Outcome:
     """The benchmark of windows."""
-    bench.say("writing the input")
-    batches, warm = (20, 10) if bench.quick else (60, 30)
-    work = {"input": str(bench.scratch / "events"), "rows": 500_000, "batches": batches, "warm": warm}
-    truth = write_events(Path(str(work["input"])), batches, 500_000, bench.seed)
+    rows, notes = measured(bench)
+    return Outcome(
+        json={"workloads": rows},
+        table=rate_table("windows, rows per second", rows),
+        notes=notes,
+        verified=all(row["verified"] for row in rows),
+    )
+
+
+def measured(bench: Bench) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """A row of figures per workload, and what there is to know about them."""
+    bench.say("writing the input of the windows")
+    works = {kind: _work(bench, kind, ROWS) for kind in KINDS}
+    others = {**works, "top-k": _work(bench, "top-k", FEW_ROWS)}
     results = {
-        "native": bench.side("updraft.bench.windows:native", {**work, "partitions": 2}),
-        "updraft": bench.side("updraft.bench.windows:updraft", {**work, "instances": 2}),
+        "native": bench.side("updraft.bench.window_native:throughput", {"workloads": list(others.values())}),
+        "updraft": bench.side("updraft.bench.window_updraft:throughput", {"workloads": list(works.values())}),
     }
     bench.say("verifying")
-    verified = all(_is_right(result["output"], truth) for result in results.values())
-    rates = {side: result["rows_per_s"] for side, result in results.items()}
-    row = {
-        "name": "sliding window count",
-        "updraft_rows_per_s": round(rates["updraft"]),
-        "native_rows_per_s": round(rates["native"]),
-        "ratio": ratio(rates["updraft"], rates["native"]),
-        "verified": verified,
-    }
-    table = Table(title="windows, rows per second", title_justify="left")
-    for header in ("workload", "updraft", "native", "× native", "verified"):
-        table.add_column(header, justify="left" if header == "workload" else "right")
-    table.add_row(
-        str(row["name"]),
-        f"{rates['updraft']:,.0f}",
-        f"{rates['native']:,.0f}",
-        f"{row['ratio']:.2f}",
-        "yes" if verified else "NO",
-    )
-    note = (
-        f"{batches} batches of {work['rows']:,} rows, the first {warm} left out; {KEYS:,} keys, {SIZE_S} s every {SLIDE_S} s; "
-        "2 instances against 2 native state partitions"
-    )
-    return Outcome(json={"workloads": [row]}, table=table, notes=(note,), verified=verified)
-
-
-def write_events(directory: Path, batches: int, rows: int, seed: int) -> dict[int, np.ndarray[Any, Any]]:
-    """The input; returns by start of window (in s) the count of every key, for windows that must have been emitted."""
-    directory.mkdir(parents=True)
-    rng = np.random.default_rng(seed)
-    panes: dict[int, np.ndarray[Any, Any]] = {}
-    complete_us = 0
-    for batch in range(batches):
-        begin_us = (START_S + batch * STEP_S) * _S
-        times = rng.integers(begin_us, begin_us + STEP_S * _S, rows)
-        times -= rng.integers(0, JITTER_S * _S, rows)
-        keys = rng.integers(0, KEYS, rows)
-        table = pa.table([keys, pa.array(times).cast(EVENTS.field("ts").type)], schema=EVENTS)
-        pq.write_table(table, directory / f"{batch:05}.parquet")
-        for pane in np.unique(times // (SLIDE_S * _S)).tolist():
-            counts = np.bincount(keys[times // (SLIDE_S * _S) == pane], minlength=KEYS)
-            panes[pane * SLIDE_S] = panes.get(pane * SLIDE_S, 0) + counts
-        if batch == batches - 2:
-            complete_us = int(times.max()) - DELAY_S * _S
-    windows: dict[int, np.ndarray[Any, Any]] = {}
-    for start in range(min(panes) - SIZE_S + SLIDE_S, complete_us // _S - SIZE_S + 1, SLIDE_S):
-        inside = [panes[pane] for pane in range(start, start + SIZE_S, SLIDE_S) if pane in panes]
-        windows[start] = np.sum(inside, axis=0)
-    return windows
-
-
-def _is_right(output: str, truth: dict[int, np.ndarray[Any, Any]]) -> bool:
-    """Whether every window was emitted exactly once with the right counts; later windows may be there too."""
-    paths = sorted(Path(output).rglob("*.parquet"))
-    found = pa.concat_tables([pq.ParquetFile(path).read(["key", "start", "n"]) for path in paths])
-    starts = pc.divide(found.column("start").cast(pa.timestamp("us", "UTC")).cast(pa.int64()), _S).to_numpy()
-    for start, counts in truth.items():
-        rows = found.filter(pa.array(starts == start))
-        keys, n = rows.column("key").to_numpy(), rows.column("n").to_numpy()
-        emitted = np.zeros(KEYS, np.int64)
-        emitted[keys] = n
-        if len(keys) != np.count_nonzero(counts) or not np.array_equal(emitted, counts):
-            return False
-    return True
-
-
-def native(request: dict[str, Any]) -> dict[str, Any]:
-    """Structured Streaming's side."""
-    spark = native_session()
-    try:
-        spark.conf.set("spark.sql.shuffle.partitions", request["partitions"])
-        window = sf.window("ts", f"{SIZE_S} seconds", f"{SLIDE_S} seconds").alias("window")
-        events = _events(request)(spark).withWatermark("ts", f"{DELAY_S} seconds")
-        counted = events.groupBy("key", window).agg(sf.count(sf.lit(1)).alias("n"))
-        output = Path(request["scratch"]) / "native-output"
-        log = TriggerLog(spark)
-        query = (
-            counted.select("key", sf.col("window.start").alias("start"), "n")
-            .writeStream.outputMode("append")
-            .format("parquet")
-            .option("checkpointLocation", str(Path(request["scratch"]) / "native-checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(output))
+    rows = []
+    for kind in KINDS:
+        verified = all(
+            _verified(kind, work[kind], results[side][kind])
+            for side, work in (("native", others), ("updraft", works))
         )
-        query.awaitTermination()
-        return _measured(log, request, output)
-    finally:
-        spark.stop()
+        other = "python_state" if kind == "top-k" else "native"
+        rates = {"updraft": results["updraft"][kind], other: results["native"][kind]}
+        rows.append(
+            rate_row(
+                KINDS[kind].name,
+                {side: result["rows_per_s"] for side, result in rates.items()},
+                verified=verified,
+            )
+        )
+    return rows, tuple(_note(work) for work in works.values())
 
 
-def updraft(request: dict[str, Any]) -> dict[str, Any]:
-    """Updraft's side."""
-    spark = session()
-    try:
-        output = Path(request["scratch"]) / "updraft-output"
-        app = ud.Topology("windows")
-        events = app.source("events", _events(request), schema=EVENTS).with_watermark("ts", DELAY_S)
-        windowed = events.key_by("key").window(ud.sliding(SIZE_S, SLIDE_S))
-        counted = windowed.count("n", name="counted", parallelism=request["instances"])
-        counted.map(_renamed).sink("out", ud.sinks.parquet(str(output)))
-        log = TriggerLog(spark)
-        checkpoint = Path(request["scratch"]) / "updraft-checkpoint"
-        ud.run(app, spark=spark, checkpoint=checkpoint, until_idle=True)
-        return _measured(log, request, output)
-    finally:
-        spark.stop()
-
-
-def _renamed(rows: pa.Table) -> pa.Table:
-    return rows.select(["key", "window_start", "n"]).rename_columns(["key", "start", "n"])
-
-
-def _events(request: dict[str, Any]) -> Any:
-    def read(spark: SparkSession) -> DataFrame:
-        reader = spark.readStream.option("maxFilesPerTrigger", 1).format("parquet")
-        return reader.schema("key long, ts timestamp").load(request["input"])
-
-    return read
-
-
-def _measured(log: TriggerLog, request: dict[str, Any], output: Path) -> dict[str, Any]:
-    triggers = [trigger for trigger in log.triggers if trigger.rows]
-    rate = steady_rows_per_s(triggers, warm=request["warm"], rows_per_batch=request["rows"])
+def _work(bench: Bench, kind: str, rows: int) -> dict[str, Any]:
+    batches, warm = QUICK.get(kind, QUICK_OTHERS) if bench.quick else FULL
+    if rows == FEW_ROWS:
+        batches, warm = (3, 1) if bench.quick else (8, 3)
+    directory = bench.scratch / f"{KINDS[kind].write.__name__}-{rows}-{batches}"
+    if not directory.exists():  # q5 and q8 read the same events
+        KINDS[kind].write(directory, batches, rows, bench.seed)
     return {
-        "rows_per_s": rate,
-        "batch_ms": [trigger.duration_ms for trigger in triggers],
-        "output": str(output),
+        "kind": kind,
+        "input": str(directory),
+        "rows_per_batch": rows,
+        "batches": batches,
+        "warm_batches": warm,
+        "partitions": NATIVE_PARTITIONS,
+        "instances": 2,
     }
+
+
+def _verified(kind: str, work: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    answer = KINDS[kind].answer(Path(work["input"]), work["batches"])
+    return is_right(KINDS[kind], Path(result["output"]), answer, work["batches"])
+
+
+def _note(work: Mapping[str, Any]) -> str:
+    few = (
+        f"; transformWithState: batches of {FEW_ROWS:,} rows"
+        if work["kind"] == "top-k"
+        else f" against {work['partitions']} native state partitions"
+    )
+    return (
+        f"{KINDS[work['kind']].name}: {work['batches']} batches of {work['rows_per_batch']:,} rows, "
+        f"the first {work['warm_batches']} left out; {work['instances']} instances{few}"
+    )

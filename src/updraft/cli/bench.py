@@ -22,10 +22,14 @@ def bench(
 ) -> None:
     """Measure Updraft side by side with stock Spark, in one run; exit code 1 if the outputs differ.
 
+    throughput runs every workload: word count, keyed count, and those of windows (sliding count, top-k, Nexmark q5 and q8,
+    Yahoo); with --quick only the first two. windows runs the other five alone, quick or not.
+
     \b
     Example:
       updraft bench                                   # the names
       updraft bench throughput --quick
+      updraft bench windows --quick
       updraft bench throughput --json throughput.json
     """
     from updraft.bench import BENCHES, run_bench
