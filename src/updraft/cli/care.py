@@ -102,8 +102,9 @@ def _print(found: Verified) -> None:
 
     for one in found.problems:
         complain(f"{one}{_affects(one.batches)}")
-    looked = f"{len(found.commits)} commits, {found.segments} segments, {size(found.bytes)}"
-    state = "is whole" if not found.problems else f"has {len(found.problems)} problems"
+    commits, segments = _count(len(found.commits), "commit"), _count(found.segments, "segment")
+    looked = f"{commits}, {segments}, {size(found.bytes)}"
+    state = "is whole" if not found.problems else f"has {_count(len(found.problems), 'problem')}"
     results().print(Text(f"{found.directory} {state}: {looked}"))
     if found.forgotten_by_spark:
         results().print(f"too old for Spark's log: {_batches(found.forgotten_by_spark)}")
@@ -116,6 +117,10 @@ def _print(found: Verified) -> None:
             Text(f"can be restored: {_batches(found.restorable)}; the newest of them with\n")
             + Text(f"  updraft state restore {found.directory} --batch {found.newest_whole} --in-place")
         )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _affects(batches: tuple[int, ...]) -> str:
