@@ -51,7 +51,11 @@ class SegmentMissing(StateError):
 
 
 class SegmentCorrupt(StateError):
-    """A segment's bytes do not match the checksum recorded when it was sealed."""
+    """A segment's bytes do not match the checksum recorded when it was sealed; `what` is wrong with which file."""
+
+    def __init__(self, message: str, what: str = "") -> None:
+        self.what = what
+        super().__init__(message)
 
 
 class CheckpointError(UpdraftError):

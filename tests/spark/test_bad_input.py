@@ -6,11 +6,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.support import WORDS, counting, words
+from tests.spark.support import WORDS, counting, end_workers, words
 
 import updraft as ud
 from updraft.errors import CheckpointError, CheckpointInUse, InvalidTopology, OperatorFailed, StateError
@@ -161,15 +159,6 @@ def used(spark: SparkSession, tmp_path: Path) -> ScriptedSource:
     run = run_script(counting(memory()), source, checkpoint=tmp_path / "checkpoint", spark=spark)
     end_workers({report.pid for batch in run.batches for report in batch.reports})
     return source
-
-
-def end_workers(pids: set[int]) -> None:
-    """End this session's Python workers, as a restart of the program would: new ones know nothing of old segments."""
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 def two_counts(first: str, second: str | None, tasks: int = 4) -> Callable[[ScriptedSource], ud.Topology]:

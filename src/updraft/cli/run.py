@@ -40,6 +40,10 @@ def run(
     checkpoint_interval: Annotated[
         int, typer.Option(min=1, metavar="N", help="Bring the checkpoint up to date every N batches.")
     ] = 1,
+    retain: Annotated[int, typer.Option(min=1, metavar="N", help="Keep at least the last N commits.")] = 10,
+    retain_for: Annotated[
+        str | None, typer.Option(metavar="TIME", help='Keep younger commits too, such as "1h".')
+    ] = None,
     allow_dropped: Annotated[
         list[str] | None,
         typer.Option(metavar="OP", help="Drop the stored state of this removed operator; may be repeated."),
@@ -85,6 +89,8 @@ def run(
             max_batches=max_batches,
             until_idle=until_idle,
             checkpoint_interval=checkpoint_interval,
+            retain=retain,
+            retain_for=retain_for,
             allow_dropped=tuple(allow_dropped or ()),
             spark_conf=spark_conf,
             progress=progress.batch,

@@ -1,4 +1,4 @@
-"""`updraft state show|scan`: looking into a checkpoint, without Spark and while it may be in use."""
+"""`updraft state show|scan`: looking into a checkpoint, without Spark and while it may be in use. See also `care`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from updraft.cli import care
 from updraft.cli.output import complain, results, write_json
 from updraft.errors import StateError, UpdraftError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from updraft.state.inspect import Summary
 
 app = typer.Typer(
-    help="Look into the state that a checkpoint holds. Reads only; needs no Spark.",
+    help="Look into a checkpoint, check it, and go back to an earlier commit. Needs no Spark.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -155,3 +156,7 @@ def _print_summary(found: Summary) -> None:
         figures = (one.tasks, one.tasks_with_rows, versions, one.segments, f"{one.rows:,}", size(one.bytes))
         grid.add_row(one.operator, one.table, *(f"{figure}" for figure in figures))
     results().print(grid)
+
+
+app.command()(care.verify)
+app.command()(care.restore)

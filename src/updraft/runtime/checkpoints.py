@@ -8,13 +8,14 @@ recorded, by winding Spark's own log back one batch at a time.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +32,22 @@ from updraft.state.files import Files, LocalFiles
 from updraft.state.identity import Identity, operator_identity
 from updraft.state.manifest import Manifest, TableKey, advance, levels_for, referenced, start, without
 from updraft.state.objects import OBJECT_SPEC, OBJECT_TABLE
+from updraft.state.retention import droppable
+from updraft.state.sparklog import SparkLog
 from updraft.state.spec import Level, Sealed
 from updraft.state.store import relative_path
+from updraft.state.verify import newest_whole
 from updraft.topology.graph import Graph, StatefulNode
 
 if TYPE_CHECKING:
     from updraft.runtime.lifecycle import RunOptions
 
+log = logging.getLogger("updraft.run")
 SOURCES = "sources.json"
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_SPARK_RETAINS = "spark.sql.streaming.minBatchesToRetain"
+_PROBE = ".writable"
+_EVERYTHING = 1 << 30  # batches: Spark deletes nothing of its log, we do
 SealedParts = Mapping[TableKey, Sequence[tuple[Sequence[int], Sealed]]]
 
 
@@ -53,9 +61,10 @@ class RunCheckpoint:
     published: int
     interval: int
     retain: int
+    retain_for_ms: int | None = None
     restored: Path | None = None
     restored_as: str | None = None
-    _kept: deque[tuple[int, frozenset[str]]] = field(default_factory=deque)
+    _kept: deque[layout.Kept] = field(default_factory=deque)
     _retired: list[str] = field(default_factory=list)
 
     @property
@@ -78,12 +87,43 @@ class RunCheckpoint:
         return self.manifest.attempt
 
     def require_next(self, batch: int) -> None:
-        """Refuse to skip a batch: Spark's log and ours must agree."""
+        """Refuse to skip a batch: Spark's log and ours must agree. And to go on in a directory that was swapped."""
+        if problem := self._gone():
+            raise CheckpointError(problem)
         if batch != self.committed + 1:
             raise CheckpointError(
                 f"Spark hands out batch {batch} but the state in {self.path} is of batch {self.committed}: the 'spark' "
                 "directory does not belong to these commits; restore both from the same copy, or use a new checkpoint"
             )
+
+    def problem(self) -> str | None:
+        """Why the checkpoint cannot be written to any more, None if it can; for when Spark failed on it."""
+        if self.local is None:
+            return None
+        if problem := self._gone():
+            return problem
+        try:
+            self.opened.files.write(_PROBE, b"")
+            self.opened.files.delete(_PROBE)
+        except (CheckpointError, OSError) as error:
+            return (
+                f"the checkpoint {self.path} cannot be written to any more ({error}). Nothing that was committed is lost: "
+                "make it writable and start again to resume"
+            )
+        return None
+
+    def _gone(self) -> str | None:
+        # Spark and we make directories that are missing; without this look a run would quietly begin an empty one.
+        if self.local is None or (self.local / layout.IDENTITY).exists():
+            return None
+        return (
+            f"the checkpoint {self.path} disappeared while the run used it (there is no {layout.IDENTITY}). Put the "
+            "directory back in place of what may be there now, and start again to resume after its last commit"
+        )
+
+    def advice(self) -> str:
+        """What to do about damaged state; finds out which commit is still whole."""
+        return "" if self.local is None else restore_advice(self.local)
 
     def publishes(self, batch: int) -> bool:
         """Whether this batch writes a commit."""
@@ -93,13 +133,14 @@ class RunCheckpoint:
         """State of some tasks at the committed version."""
         return levels_for(self.manifest, operator, table, tasks)
 
+    @property
+    def _spark_log(self) -> SparkLog:
+        return SparkLog(self.opened.files)
+
     def batch_time_ms(self, batch: int) -> int:
         """The time Spark recorded for a batch in its log, so that a repeated batch sees the same clock."""
-        try:
-            lines = self.opened.files.read(f"{layout.SPARK}/offsets/{batch}").decode().splitlines()
-            return int(json.loads(lines[1])["batchTimestampMs"])
-        except (FileNotFoundError, IndexError, KeyError, ValueError):
-            return int(time.time() * 1000)
+        recorded = self._spark_log.time_ms(batch)
+        return int(time.time() * 1000) if recorded is None else recorded
 
     def commit(
         self,
@@ -111,25 +152,40 @@ class RunCheckpoint:
     ) -> None:
         """Make a batch's version the newest one; durable if this batch publishes."""
         manifest = advance(self.manifest, batch, attempt, sealed, clocks)
-        if self.publishes(batch):
-            for piece in segments:
-                name, data = unpack_segment(bytes(piece.payload))
-                self.opened.files.write(layout.segment_path(name), data)
-            self.opened.write_commit(manifest)
-            self.published = batch
-            self._kept.append((batch, frozenset(referenced(manifest))))
-            self._forget_old()
+        if not self.publishes(batch):
+            self.manifest = manifest
+            return
+        if problem := self._gone():
+            raise CheckpointError(problem)
+        for piece in segments:
+            name, data = unpack_segment(bytes(piece.payload))
+            self.opened.files.write(layout.segment_path(name), data)
+        now_ms = int(time.time() * 1000)
+        manifest = replace(manifest, committed_at_ms=now_ms)
+        self.opened.write_commit(manifest)
+        self.published = batch
         self.manifest = manifest
+        self._kept.append(layout.kept_commit(manifest))
+        try:
+            self._forget_old(now_ms)
+        except OSError as error:
+            # The batch is committed; the next start cleans up.
+            log.warning("cannot delete old commits of %s: %s", self.path, error)
 
-    def _forget_old(self) -> None:
+    def _forget_old(self, now_ms: int) -> None:
         """Delete commits beyond `retain` and the segments only they needed; a dropped segment never comes back."""
-        while len(self._kept) > self.retain:
-            batch, names = self._kept.popleft()
-            self.opened.files.delete(f"{layout.COMMITS}/{batch}.json")
-            gone = sorted(names - self._kept[0][1])
+        made = (one.made_ms for one in self._kept)
+        for _ in range(
+            droppable(len(self._kept), made, keep=self.retain, keep_for_ms=self.retain_for_ms, now_ms=now_ms)
+        ):
+            oldest = self._kept.popleft()
+            self.opened.files.delete(layout.commit_path(oldest.batch))
+            gone = sorted(oldest.segments - self._kept[0].segments)
             for name in gone:
                 self.opened.files.delete(layout.segment_path(name))
             self._retired += gone
+            if self.retain_for_ms is not None:
+                self._spark_log.forget(range(oldest.batch, self._kept[0].batch))
 
     def take_retired(self) -> tuple[str, ...]:
         """Segments deleted since the last call, for workers to delete their own copies."""
@@ -151,62 +207,33 @@ class RunCheckpoint:
         )
 
     def batches_to_repeat(self) -> range:
-        """Batches to run again before new ones, after a crash with a relaxed interval: all that Spark has planned.
-
-        Also the last one, which it had not committed: a sink may have its rows, so it must keep its boundaries. What a
-        crash during repeating left aside counts as planned.
-        """
-        aside = self._numbers("rewound-offsets")
-        if max([*self._numbers("commits"), *aside], default=-1) <= self.committed:
-            return range(0)  # nothing but perhaps one planned batch, which Spark itself will run again
-        return range(self.committed + 1, max([*self._numbers("offsets"), *aside]) + 1)
+        """Batches to run again before new ones, after a crash with a relaxed interval or after a restore."""
+        return self._spark_log.to_repeat(self.committed)
 
     def rewind_spark_to(self, batch: int) -> None:
         """Make Spark's log say that `batch` is planned but not done. Later plans are kept aside until their turn."""
-        files = self.opened.files
-        aside = set(self._numbers("rewound-offsets"))
-        for number in self._numbers("commits"):
-            if number >= batch:
-                self._delete("commits", number)
-        for number in self._numbers("offsets"):
-            if number <= batch:
-                continue
-            # A plan kept aside is the one that was run; what Spark has planned since then was never begun.
-            if number not in aside:
-                data = files.read(f"{layout.SPARK}/offsets/{number}")
-                files.write(f"{layout.SPARK}/rewound-offsets/{number}", data)
-            self._delete("offsets", number)
-        if batch in aside:
-            self._delete("offsets", batch)
-            data = files.read(f"{layout.SPARK}/rewound-offsets/{batch}")
-            files.write(f"{layout.SPARK}/offsets/{batch}", data)
+        self._spark_log.rewind_to(batch)
 
     def forget_rewound(self, batch: int) -> None:
         """A batch was repeated: Spark's own log has it again."""
-        self._delete("rewound-offsets", batch)
-
-    def _numbers(self, log: str) -> list[int]:
-        return [int(name) for name in self.opened.files.list(f"{layout.SPARK}/{log}") if name.isdigit()]
-
-    def _delete(self, log: str, number: int) -> None:
-        self.opened.files.delete(f"{layout.SPARK}/{log}/{number}")
-        # Hadoop's side file, if there is one, would call the next file of this name damaged.
-        self.opened.files.delete(f"{layout.SPARK}/{log}/.{number}.crc")
+        self._spark_log.forget_aside(batch)
 
 
 @contextmanager
 def open_checkpoint(graph: Graph, options: RunOptions, spark: SparkSession) -> Iterator[RunCheckpoint]:
     """Lock, check and read the checkpoint; without a path, a temporary one that ends with the run."""
+    with _adapted(spark, options), _opened(graph, options, spark) as state:
+        yield state
+
+
+@contextmanager
+def _opened(graph: Graph, options: RunOptions, spark: SparkSession) -> Iterator[RunCheckpoint]:
     temporary: list[Path] = []
     path = options.checkpoint
     if path is None:
         temporary.append(Path(tempfile.mkdtemp(prefix="updraft-checkpoint-")))
         path = str(temporary[0])
     local = local_path(path)
-    quick = spark.conf.get(_FILE_MANAGER, None) if local is None else None
-    if quick is not None:
-        # The quick manager of `session.settings` relies on POSIX renames.
-        spark.conf.unset(_FILE_MANAGER)
     files: Files = HadoopFiles(path, spark) if local is None else LocalFiles(local, fsync=options.fsync)
     try:
         opened = layout.open_checkpoint(files, _identity(graph), allow_dropped=options.allow_dropped)
@@ -216,13 +243,9 @@ def open_checkpoint(graph: Graph, options: RunOptions, spark: SparkSession) -> I
         ) from error
     try:
         _check_sources(files, graph)
-        manifest = opened.newest_commit()
-        if manifest is None:
-            manifest = start(graph.name, _tables(graph))
-        else:
-            manifest = without(manifest, options.allow_dropped)
-            opened.prune(keep=options.retain)
-            _require_spark_log(files, manifest.batch)
+        manifest, kept = _newest(opened, options, local)
+        first = start(graph.name, _tables(graph))
+        manifest = first if manifest is None else without(manifest, options.allow_dropped)
         state = RunCheckpoint(
             opened=opened,
             local=local,
@@ -230,24 +253,86 @@ def open_checkpoint(graph: Graph, options: RunOptions, spark: SparkSession) -> I
             published=manifest.batch,
             interval=options.checkpoint_interval,
             retain=options.retain,
+            retain_for_ms=options.retain_for_ms,
+            _kept=deque(kept),
         )
-        for batch in opened.commits():
-            state._kept.append((batch, frozenset(referenced(opened.read_commit(batch)))))
         if local is None:
             temporary.append(Path(tempfile.mkdtemp(prefix="updraft-restored-")))
             _restore(state, temporary[-1], spark)
         yield state
     finally:
         opened.close()
-        if quick is not None:
-            spark.conf.set(_FILE_MANAGER, quick)
         for directory in temporary:
             shutil.rmtree(directory, ignore_errors=True)
 
 
+@contextmanager
+def _adapted(spark: SparkSession, options: RunOptions) -> Iterator[None]:
+    """Settings of the session that depend on the checkpoint, for as long as the run lasts."""
+    wanted: dict[str, str | None] = {}
+    if options.checkpoint is not None and local_path(options.checkpoint) is None:
+        # The quick manager of `session.settings` relies on POSIX renames.
+        wanted[_FILE_MANAGER] = None
+    # A commit is only of use as long as Spark's log knows its batch.
+    batches = options.checkpoint_interval * (options.retain + 1) + 1
+    if options.retain_for_ms is not None:
+        batches = _EVERYTHING
+    if int(spark.conf.get(_SPARK_RETAINS, None) or 100) < batches:
+        wanted[_SPARK_RETAINS] = str(batches)
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    try:
+        _set(spark, wanted)
+        yield
+    finally:
+        _set(spark, before)
+
+
+def _set(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+def _newest(
+    opened: layout.Checkpoint, options: RunOptions, local: Path | None
+) -> tuple[Manifest | None, tuple[layout.Kept, ...]]:
+    """The newest commit, None before the first, and all that are kept; what is no longer wanted goes."""
+    try:
+        manifest = opened.newest_commit()
+        if manifest is None:
+            return None, ()
+        _require_spark_log(opened.files, manifest.batch)
+    except CheckpointError as error:
+        advice = "" if local is None else restore_advice(local)
+        raise CheckpointError(f"{error}. {advice}" if advice else str(error)) from error
+    pruned = opened.prune(
+        keep=options.retain, keep_for_ms=options.retain_for_ms, now_ms=int(time.time() * 1000)
+    )
+    for batch in pruned.damaged:
+        log.warning("the commit of batch %d in %s could not be read and is gone", batch, opened.files.root)
+    if options.retain_for_ms is not None:
+        spark_log = SparkLog(opened.files)
+        oldest = pruned.kept[0].batch
+        spark_log.forget(range(min(spark_log.planned(), default=oldest), oldest))
+    return manifest, pruned.kept
+
+
+def restore_advice(directory: Path) -> str:
+    """How to go back to the newest commit of a damaged checkpoint that is whole."""
+    batch = newest_whole(directory)
+    if batch is None:
+        return "No commit in it is whole: use a copy of the checkpoint"
+    return (
+        f"The newest whole commit is of batch {batch}: 'updraft state restore {directory} --batch {batch} --in-place' "
+        "goes back to it ('--to OTHER_DIR' in a copy), and a run then repeats the batches after it"
+    )
+
+
 def _require_spark_log(files: Files, committed: int) -> None:
     """Without Spark's record of the committed batch it would count batches from 0, and they would be skipped as done."""
-    if str(committed) not in files.list(f"{layout.SPARK}/offsets"):
+    if committed not in SparkLog(files).planned():
         raise CheckpointError(
             f"the state in {files.root} is of batch {committed}, which its 'spark' directory does not know: it does "
             "not belong to these commits; restore both from the same copy, or use a new checkpoint"

@@ -6,6 +6,7 @@ crash at any point leaves either commit N-1 (Spark hands out N again, with the s
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,11 +15,12 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from updraft.errors import OperatorFailed, StateError, UpdraftError
+from updraft.errors import OperatorFailed, UpdraftError
 from updraft.eventtime import advance_clocks, merge_seen
 from updraft.plan import Plan
 from updraft.runtime import faults
 from updraft.runtime.checkpoints import RunCheckpoint
+from updraft.runtime.damage import repaired_segments, state_error
 from updraft.runtime.frames import output_frame, output_table
 from updraft.runtime.job import BatchJob, JobResult
 from updraft.runtime.progress import BatchSummary, Progress
@@ -29,6 +31,8 @@ from updraft.sinks import CallbackSink, ConsoleSink, DiscardSink, MemorySink, Pa
 from updraft.state.manifest import stored_size
 from updraft.state.objects import OBJECT_TABLE
 from updraft.topology.graph import Graph, StatefulNode
+
+log = logging.getLogger("updraft.run")
 
 
 class Plans(Protocol):
@@ -98,6 +102,7 @@ class Engine:
     _attempts: dict[int, int] = field(default_factory=dict)
     _sinks: tuple[Sink, ...] = ()
     job_group: str | None = None  # of the jobs that run on the query's thread
+    _repaired: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._sinks = tuple(as_sink(sink.target) for sink in self.graph.sinks)
@@ -215,9 +220,12 @@ class Engine:
             return
         first = failures[0]
         if first.state:
-            raise StateError(
-                f"operator '{first.operator}' (task {first.tasks}) of topology '{self.graph.name}' cannot use its state "
-                f"in batch {batch_id}: {first.reason}"
+            raise state_error(
+                topology=self.graph.name,
+                batch=batch_id,
+                version=self.checkpoint.committed,
+                failures=[failure for failure in failures if failure.state],
+                advice=self.checkpoint.advice,
             )
         raise OperatorFailed(
             topology=self.graph.name,
@@ -261,6 +269,10 @@ class Engine:
 
     def _account(self, batch_id: int, plan: Plan, result: JobResult, rows_in: int, seconds: float) -> None:
         rows_out = sum(sum(report.rows_to_sinks.values()) for report in result.reports)
+        repaired = repaired_segments(result.reports)
+        for name in sorted(set(repaired) - self._repaired):
+            log.warning("a worker's copy of segment '%s' was damaged; replaced from the checkpoint", name)
+        self._repaired.update(repaired)
         self._attempts.pop(batch_id, None)
         self.batches += 1
         self.rows_in += rows_in
@@ -280,6 +292,7 @@ class Engine:
                     watermarks_ms=self.checkpoint.manifest.clocks.watermarks_ms,
                     reports=result.reports,
                     plan=plan,
+                    repaired=repaired,
                 )
             )
 

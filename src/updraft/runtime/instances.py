@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from updraft.errors import StateError
+from updraft.errors import SegmentCorrupt, SegmentMissing, StateError
 from updraft.eventtime import Seen, advance_sources, largest_us, merge_seen, next_watermark_ms
 from updraft.operators import check_output
 from updraft.plan import Instance
@@ -120,6 +120,7 @@ class InstanceRun:
         work.rows_in += arrived.num_rows
         work.rows_out += done.rows.num_rows
         self.report.sealed = dict(done.sealed)
+        self.report.repaired = done.repaired
         self.pieces.extend(
             Piece(kind=Kind.SEGMENT, level=END, slot=0, edge=0, sender=self.sender, payload=payload)
             for payload in done.shipped
@@ -171,6 +172,7 @@ class _Watch:
             reason=f"{type(error).__name__}: {error}",
             trace="".join(traceback.format_exception(error)),
             state=isinstance(error, StateError),
+            lost=isinstance(error, SegmentCorrupt | SegmentMissing),
         )
         raise _Failed from error
 

@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from updraft.control import JOURNAL_FILE, ControlError, Journal, serving
-from updraft.errors import UpdraftError
+from updraft.errors import CheckpointError, UpdraftError
+from updraft.operators.duration import Duration, duration_ms
 from updraft.plan import Plan, Worker, initial_plan
 from updraft.plan.prune import prune_legs
 from updraft.runtime.callback import for_each_batch
@@ -59,12 +60,18 @@ class RunOptions:
     max_batches: int | None = None
     checkpoint_interval: int = 1
     retain: int = 10
+    retain_for: Duration | None = None
     allow_dropped: tuple[str, ...] = ()
     fsync: bool = False
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     control: bool = True
     fixed_plan: bool = False
     live: LiveOptions = field(default_factory=LiveOptions)
+
+    @property
+    def retain_for_ms(self) -> int | None:
+        """`retain_for` in milliseconds."""
+        return None if self.retain_for is None else duration_ms(self.retain_for)
 
     def problems(self) -> list[str]:
         """Everything wrong with the options."""
@@ -77,6 +84,10 @@ class RunOptions:
             )
             if isinstance(value, bool) or not isinstance(value, int) or value < 1
         ]
+        try:
+            _ = self.retain_for_ms
+        except ValueError as error:
+            found.append(f"retain_for={error}")
         if self.live.bytes_per_s < 1:
             found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
@@ -95,6 +106,7 @@ def run(
     max_batches: int | None = None,
     checkpoint_interval: int = 1,
     retain: int = 10,
+    retain_for: Duration | None = None,
     allow_dropped: Sequence[str] = (),
     fsync: bool = False,
     spark_conf: Mapping[str, str] | None = None,
@@ -116,7 +128,8 @@ def run(
     max_batches: return after that many batches.
     checkpoint_interval: bring the checkpoint up to date every so many batches. With more than 1 a restart repeats the
         batches since then from the source, which must still have them; results stay exactly once.
-    retain: how many commits to keep in the checkpoint.
+    retain: how many commits to keep in the checkpoint, at least.
+    retain_for: keep commits younger than this as well, such as "1 hour"; `updraft state restore` can go back to any kept one.
     allow_dropped: names of stateful operators whose stored state may be dropped because the topology no longer has them.
     fsync: force segments and commits to the disk, so that a commit also survives a power failure.
     progress: called with a `BatchSummary` after every commit. stop: set it to end the run after the current batch.
@@ -133,6 +146,7 @@ def run(
         max_batches=max_batches,
         checkpoint_interval=checkpoint_interval,
         retain=retain,
+        retain_for=retain_for,
         allow_dropped=tuple(allow_dropped),
         fsync=fsync,
         spark_conf=dict(spark_conf or {}),
@@ -358,6 +372,8 @@ class _Run:
             raise self.engine.failure
         error = query.exception()
         if error is not None and not self.engine.ended.is_set():
+            if problem := self.engine.checkpoint.problem():
+                raise CheckpointError(problem) from error
             raise UpdraftError(
                 f"topology '{self.engine.graph.name}': Spark ended the query after batch "
                 f"{self.engine.checkpoint.committed}: {error}"

@@ -12,7 +12,10 @@ from updraft.runtime.reports import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSummary:
-    """One committed batch. `seconds` is the time from hand-over by Spark to our commit."""
+    """One committed batch. `seconds` is the time from hand-over by Spark to our commit.
+
+    `repaired`: segments of which a worker's own copy was damaged and was replaced from the checkpoint.
+    """
 
     batch_id: int
     rows_in: int
@@ -27,6 +30,7 @@ class BatchSummary:
     )  # by operator with event time, after the batch
     reports: tuple[Report, ...] = ()
     plan: Plan | None = None  # the plan the batch ran under
+    repaired: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ class Failure:
     tasks: str
     reason: str
     trace: str
-    state: bool = False  # the state is damaged or missing, not the operator wrong
+    state: bool = False  # the state cannot be read or written, the operator is not wrong
+    lost: bool = False  # a segment is missing or damaged, and there is no good copy where this worker looks
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class Report:
     sealed: dict[str, Sealed] = field(default_factory=dict)  # by table
     tasks: tuple[int, ...] = ()
     seen_us: dict[str, int | None] = field(default_factory=dict)  # largest event time by source leg
+    repaired: tuple[str, ...] = ()  # segments whose file on this worker was damaged and was replaced
     failure: Failure | None = None
 
     def to_json(self) -> bytes:
@@ -76,9 +78,12 @@ class Report:
             "tasks": self.tasks,
             "seen_us": self.seen_us,
         }
+        if self.repaired:
+            value["repaired"] = self.repaired
         if self.failure is not None:
             value["failure"] = [
-                getattr(self.failure, name) for name in ("operator", "tasks", "reason", "trace", "state")
+                getattr(self.failure, name)
+                for name in ("operator", "tasks", "reason", "trace", "state", "lost")
             ]
         return json.dumps(value, separators=(",", ":")).encode()
 
@@ -95,10 +100,11 @@ class Report:
         value["rows_to_sinks"] = dict(value["rows_to_sinks"])
         value["sealed"] = {name: _sealed_from(sealed) for name, sealed in value["sealed"].items()}
         value["tasks"] = tuple(value["tasks"])
+        value["repaired"] = tuple(value.get("repaired", ()))
         if failure is not None:
-            operator, tasks, reason, trace, state = failure
+            operator, tasks, reason, trace, state, lost = failure
             value["failure"] = Failure(
-                operator=operator, tasks=tasks, reason=reason, trace=trace, state=state
+                operator=operator, tasks=tasks, reason=reason, trace=trace, state=state, lost=lost
             )
         return Report(**value)
 

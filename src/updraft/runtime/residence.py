@@ -5,6 +5,7 @@ Without workers (embedded Spark, where everything is in one directory) there is 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,6 +17,8 @@ from updraft.runtime.transfer import Transfer
 from updraft.state.copies import Copies
 from updraft.state.manifest import TableKey, task_chains
 from updraft.state.spec import Level, Sealed, SegmentRef
+
+log = logging.getLogger("updraft.run")
 
 
 class Residence:
@@ -76,7 +79,9 @@ class Residence:
         with self._lock:
             had = self._copies.has_parts(worker)
             self._copies.forget_worker(worker)
-            return had
+        if had:
+            log.warning("worker '%s' could not read its copies of state; it reads the checkpoint", worker)
+        return had
 
     def lose(self, worker: str) -> None:
         """A worker is gone."""

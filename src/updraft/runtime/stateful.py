@@ -64,6 +64,7 @@ class Done:
     sealed: Mapping[str, Sealed]
     shipped: tuple[bytes, ...]
     late_rows: int = 0
+    repaired: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +122,13 @@ def run_stateful(
     tally = Tally()
     out = _process(node, instance, arrived, batch, tables, objects, watermarks, tally)
     sealed = _seal(node, instance, batch, store, tables, objects)
-    shipped = _publish(batch, storage, store, levels, sealed)
-    return Done(rows=out, sealed=sealed, shipped=shipped, late_rows=tally.late_rows)
+    return Done(
+        rows=out,
+        sealed=sealed,
+        shipped=_publish(batch, storage, store, levels, sealed),
+        late_rows=tally.late_rows,
+        repaired=tuple(store.repaired),
+    )
 
 
 def _publish(

@@ -24,21 +24,48 @@ from updraft.errors import CheckpointError, StateError
 from updraft.state.files import Files, Lock
 from updraft.state.identity import Identity, differences
 from updraft.state.manifest import Manifest, referenced
+from updraft.state.retention import droppable
+from updraft.state.sparklog import SPARK
 from updraft.state.store import SUFFIX, relative_path
 
 IDENTITY = "updraft.json"
 LOCK = "lock"
-SPARK = "spark"
 SEGMENTS = "segments"
 COMMITS = "commits"
+__all__ = [
+    "COMMITS",
+    "IDENTITY",
+    "LOCK",
+    "SEGMENTS",
+    "SPARK",
+    "Checkpoint",
+    "Kept",
+    "Pruned",
+    "commit_path",
+    "kept_commit",
+    "open_checkpoint",
+    "read_checkpoint",
+    "segment_path",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A commit in the checkpoint: when it was made, and the segments it needs."""
+
+    batch: int
+    made_ms: int | None
+    segments: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What a prune removed."""
+    """What a prune removed (`damaged`: commits that could not be read, of those removed) and what it left."""
 
     commits: tuple[int, ...]
     segments: tuple[str, ...]
+    damaged: tuple[int, ...]
+    kept: tuple[Kept, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +84,7 @@ class Checkpoint:
         """Record a committed batch; all its segments must have been published before."""
         body = manifest.to_json()
         document = {"checksum": _checksum(body), "manifest": body}
-        self.files.write(_commit_path(manifest.batch), json.dumps(document, sort_keys=True).encode())
+        self.files.write(commit_path(manifest.batch), json.dumps(document, sort_keys=True).encode())
 
     def commits(self) -> list[int]:
         """Batches with a commit, ascending."""
@@ -66,7 +93,7 @@ class Checkpoint:
 
     def read_commit(self, batch: int) -> Manifest:
         """The manifest of a committed batch."""
-        path = _commit_path(batch)
+        path = commit_path(batch)
         where = f"{self.files.root}/{path}"
         try:
             document = json.loads(self.files.read(path))
@@ -97,30 +124,54 @@ class Checkpoint:
                     raise
         return None
 
-    def prune(self, keep: int = 2) -> Pruned:
-        """Keep the last commits and every segment one of them needs; delete the rest.
+    def prune(self, keep: int = 2, *, keep_for_ms: int | None = None, now_ms: int = 0) -> Pruned:
+        """Keep the last commits (and younger ones) and every segment one of them needs; delete the rest.
 
-        Only call between batches: a segment published for a commit still to be written is unreferenced.
+        An older commit that cannot be read is deleted too: nobody can go back to it, and nobody knows what it needs. Only
+        call between batches: a segment published for a commit still to be written is unreferenced.
         """
         if keep < 1:
             raise CheckpointError(f"cannot keep {keep} commits: at least the last one must stay")
         batches = self.commits()
-        kept = batches[-keep:]
-        needed = {str(relative_path(name)) for batch in kept for name in referenced(self.read_commit(batch))}
-        for batch in batches[:-keep]:
-            self.files.delete(_commit_path(batch))
+        found: list[Kept] = []
+        damaged: list[int] = []
+        for batch in batches:
+            try:
+                manifest = self.read_commit(batch)
+            except CheckpointError:
+                if batch == batches[-1]:
+                    raise
+                damaged.append(batch)
+                continue
+            found.append(kept_commit(manifest))
+        made = (one.made_ms for one in found)
+        dropped = droppable(len(found), made, keep=keep, keep_for_ms=keep_for_ms, now_ms=now_ms)
+        kept = found[dropped:]
+        needed = {str(relative_path(name)) for one in kept for name in one.segments}
+        removed = sorted([*damaged, *(one.batch for one in found[:dropped])])
+        for batch in removed:
+            self.files.delete(commit_path(batch))
         gone = []
         for operator in self.files.list(SEGMENTS):
             for name in self.files.list(f"{SEGMENTS}/{operator}"):
                 if f"{operator}/{name}" not in needed:
                     self.files.delete(f"{SEGMENTS}/{operator}/{name}")
                     gone.append(f"{operator}/{name.removesuffix(SUFFIX)}")
-        return Pruned(commits=tuple(batches[:-keep]), segments=tuple(gone))
+        return Pruned(commits=tuple(removed), segments=tuple(gone), damaged=tuple(damaged), kept=tuple(kept))
 
     def close(self) -> None:
         """Release the lock."""
         if self.lock is not None:
             self.lock.release()
+
+
+def kept_commit(manifest: Manifest) -> Kept:
+    """What retention needs to know of a commit."""
+    return Kept(
+        batch=manifest.batch,
+        made_ms=manifest.committed_at_ms,
+        segments=frozenset(referenced(manifest)),
+    )
 
 
 def segment_path(name: str) -> str:
@@ -183,7 +234,8 @@ def _write_identity(files: Files, identity: Identity) -> None:
     files.write(IDENTITY, json.dumps(identity.to_json(), indent=2).encode())
 
 
-def _commit_path(batch: int) -> str:
+def commit_path(batch: int) -> str:
+    """Path of a commit below a checkpoint's root."""
     if batch < 0:
         raise StateError(f"batch {batch} cannot be committed: batch ids start at 0")
     return f"{COMMITS}/{batch}.json"
@@ -195,6 +247,6 @@ def _checksum(body: Any) -> str:
 
 def _damaged(where: str, what: str) -> str:
     return (
-        f"{where} {what}: it was truncated or changed. Restore it from a copy of the checkpoint, or restart "
-        "from the commit before it and accept that its batches are processed again"
+        f"{where} {what}: it was truncated or changed. Restore it from a copy of the checkpoint, or go back to an "
+        "earlier commit (updraft state verify, updraft state restore)"
     )

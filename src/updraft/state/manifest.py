@@ -45,6 +45,7 @@ class Manifest:
     topology: str
     tables: Mapping[TableKey, TableChains]
     clocks: Clocks = field(default_factory=Clocks)
+    committed_at_ms: int | None = None  # by the driver's clock; only retention by age reads it
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that `from_json` reads back."""
@@ -52,6 +53,7 @@ class Manifest:
         return {
             **timed,
             "format": FORMAT,
+            **({} if self.committed_at_ms is None else {"committed_at_ms": self.committed_at_ms}),
             "batch": self.batch,
             "attempt": self.attempt,
             "topology": self.topology,
@@ -99,6 +101,7 @@ class Manifest:
             topology=value["topology"],
             tables=tables,
             clocks=Clocks.from_json(value["clocks"]) if "clocks" in value else Clocks(),
+            committed_at_ms=value.get("committed_at_ms"),
         )
 
 

@@ -12,7 +12,7 @@ import xxhash
 
 from updraft.errors import SegmentCorrupt, StateError
 from updraft.state.run import Run, from_batch
-from updraft.state.spec import SegmentRef, TableSpec
+from updraft.state.spec import SegmentRef, TableSpec, task_text
 
 FORMAT = 1
 FORMAT_KEY = "updraft.segment"
@@ -98,13 +98,13 @@ def open_segment(path: Path, ref: SegmentRef, *, verify: bool = True) -> Segment
     """Map a segment file; SegmentCorrupt when it is not what was sealed."""
     size = path.stat().st_size
     if size != ref.bytes:
-        raise SegmentCorrupt(_corrupt(ref, path, f"has {size} bytes instead of {ref.bytes}"))
+        raise _corrupt(ref, path, f"has {size} bytes instead of {ref.bytes}")
     with pa.memory_map(str(path)) as source:
         buffer = source.read_buffer()
     if verify:
         checksum = xxhash.xxh3_64_hexdigest(buffer)
         if checksum != ref.checksum:
-            raise SegmentCorrupt(_corrupt(ref, path, f"has checksum {checksum} instead of {ref.checksum}"))
+            raise _corrupt(ref, path, f"has checksum {checksum} instead of {ref.checksum}")
     reader = pa.ipc.open_file(pa.BufferReader(buffer))
     _check_format(reader.schema.metadata or {}, ref)
     return Segment(ref=ref, batch=reader.get_batch(0))
@@ -121,8 +121,14 @@ def _check_format(metadata: dict[bytes, bytes], ref: SegmentRef) -> None:
         )
 
 
-def _corrupt(ref: SegmentRef, path: Path, what: str) -> str:
-    return (
-        f"segment '{ref.name}' of batch {ref.batch} is damaged: {path} {what}. "
-        "Restore the file from a copy of the checkpoint, or restart from an earlier commit"
+def loss(ref: SegmentRef) -> str:
+    """What is lost with a segment of which no good copy is left."""
+    return f"With it {ref.rows:,} rows of task {task_text(ref.tasks)}, as of batch {ref.batch}, are lost"
+
+
+def _corrupt(ref: SegmentRef, path: Path, what: str) -> SegmentCorrupt:
+    return SegmentCorrupt(
+        f"segment '{ref.name}' of batch {ref.batch} is damaged: {path} {what}. {loss(ref)}. "
+        "Restore the file from a copy of the checkpoint, or go back to an earlier commit",
+        what=f"{path} {what}",
     )

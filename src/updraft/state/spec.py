@@ -130,6 +130,11 @@ def task_ranges(tasks: Iterable[int]) -> list[list[int]]:
     return ranges
 
 
+def task_text(tasks: Iterable[int]) -> str:
+    """Tasks as people read them: "0..3,7"."""
+    return ",".join(f"{first}" if first == last else f"{first}..{last}" for first, last in task_ranges(tasks))
+
+
 def tasks_of_ranges(ranges: Iterable[Sequence[int]]) -> tuple[int, ...]:
     """Inverse of `task_ranges`."""
     return tuple(task for first, last in ranges for task in range(first, last + 1))

@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from updraft.errors import SegmentCorrupt, SegmentMissing, StateError
-from updraft.state.segment import Segment, open_segment, write_segment
+from updraft.state.segment import Segment, loss, open_segment, write_segment
 from updraft.state.spec import SegmentRef
 
 SUFFIX = ".arrow"
@@ -77,7 +77,10 @@ CACHE = SegmentCache()
 
 
 class LocalStore:
-    """Segments under a local root; what is missing or damaged there comes from the fallback."""
+    """Segments under a local root; what is missing or damaged there comes from the fallback.
+
+    `repaired` names the segments whose file here was damaged and was replaced.
+    """
 
     def __init__(
         self, root: Path, fallback: Path | None = None, *, fsync: bool = False, cache: SegmentCache = CACHE
@@ -87,6 +90,7 @@ class LocalStore:
         self.fsync = fsync
         self._root = str(self.root)
         self._cache = cache
+        self.repaired: list[str] = []
 
     def path(self, name: str) -> Path:
         """Where a segment of this name is (or would be) kept."""
@@ -125,15 +129,19 @@ class LocalStore:
             damaged = error
         if self.fallback is not None:
             try:
-                return self._fetch(ref, path)
+                found = self._fetch(ref, path)
             except FileNotFoundError:
                 pass
+            else:
+                if damaged is not None:
+                    self.repaired.append(ref.name)
+                return found
         if damaged is not None:
             raise damaged
         places = f"{path}" + (f" nor under {self.fallback}" if self.fallback is not None else "")
         raise SegmentMissing(
             f"segment '{ref.name}' of batch {ref.batch} is not at {places}. "
-            "Restore it from a copy of the checkpoint, or restart from an earlier commit"
+            f"{loss(ref)}. Restore it from a copy of the checkpoint, or go back to an earlier commit"
         )
 
     def _fetch(self, ref: SegmentRef, path: Path) -> Segment:

@@ -93,6 +93,28 @@ def test_missing_and_damaged_files_come_from_the_fallback(tmp_path: Path) -> Non
     assert file(tmp_path / "local").read_bytes() == good
 
 
+def test_only_a_replaced_damaged_file_counts_as_repaired(tmp_path: Path) -> None:
+    ref = seal(tmp_path / "checkpoint")
+    store = LocalStore(tmp_path / "local", tmp_path / "checkpoint", cache=SegmentCache())
+    store.open(ref)
+    assert store.repaired == []  # it was only missing, as everything is after a start
+    file(tmp_path / "local").unlink()
+    file(tmp_path / "local").write_bytes(b"x" * ref.bytes)
+    again = LocalStore(tmp_path / "local", tmp_path / "checkpoint", cache=SegmentCache())
+    again.open(ref)
+    again.open(ref)
+    assert again.repaired == [ref.name]
+    for root in ("local", "checkpoint"):
+        file(tmp_path / root).unlink()
+        file(tmp_path / root).write_bytes(b"x" * ref.bytes)
+    last = LocalStore(tmp_path / "local", tmp_path / "checkpoint", cache=SegmentCache())
+    with pytest.raises(
+        SegmentCorrupt, match=r"batch 4 is damaged.*With it 100 rows of task 0\.\.1.* are lost"
+    ):
+        last.open(ref)
+    assert last.repaired == []
+
+
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     ref = seal(tmp_path)
     with pa.ipc.open_file(file(tmp_path)) as reader:
