@@ -114,12 +114,12 @@ def run(bench: Bench) -> Outcome:
     bench.say("writing the input")
     if bench.quick:
         full = (
-            text_work(bench, "text", rows=625_000, batches=16, warm=9),
-            key_work(bench, "keys", rows=625_000, batches=3, warm=1),
+            text_work(bench, "text", rows=625_000, batches=14, warm=9),
+            key_work(bench, "keys", rows=400_000, batches=3, warm=1),
         )
         reduced = (
-            text_work(bench, "few-text", rows=200_000, batches=2, warm=1),
-            key_work(bench, "few-keys", rows=1_000, batches=2, warm=1),
+            text_work(bench, "few-text", rows=100_000, batches=2, warm=1),
+            key_work(bench, "few-keys", rows=500, batches=2, warm=1),
         )
     else:
         full = (

@@ -219,7 +219,7 @@ def is_right(kind: Kind, output: Path, answer: pa.Table, batches: int) -> bool:
     )
     found = _newest_lists(found) if kind.size_s is None else _complete(kind, found, batches)
     order = [(name, "ascending") for name in answer.column_names]
-    return found.num_rows > 0 and found.cast(answer.schema).sort_by(order).equals(answer.sort_by(order))
+    return bool(found.num_rows > 0 and found.cast(answer.schema).sort_by(order).equals(answer.sort_by(order)))
 
 
 def _complete(kind: Kind, found: pa.Table, batches: int) -> pa.Table:
