@@ -45,6 +45,7 @@ from updraft.cluster import local_cluster
 from updraft.state.keys import hash_keys, task_of
 
 KEYS = 1_000_000
+QUICK_KEYS = 100_000  # stock Spark needs minutes to repartition a million keys four times
 TASKS = 32
 NODES = 3
 SEQUENCE = (2, 4, 8, 3, 1)
@@ -58,7 +59,7 @@ def run(bench: Bench) -> Outcome:
     rows = 20_000
     given = write_filled(
         bench.scratch / "input",
-        keys=KEYS,
+        keys=QUICK_KEYS if bench.quick else KEYS,
         fill=FILL,
         batches=200 if bench.quick else 800,
         rows=rows,
@@ -68,18 +69,18 @@ def run(bench: Bench) -> Outcome:
         "input": str(given.directory),
         "tasks": TASKS,
         "fill": FILL,
-        "warm": 9 if bench.quick else 60,
-        "between": 6 if bench.quick else 25,
+        "warm": 8 if bench.quick else 60,
+        "between": 5 if bench.quick else 25,
         "settle": 1,
         "parallelism": SEQUENCE,
-        "blocks": 7 if bench.quick else 40,
+        "blocks": 3 if bench.quick else 40,
         "timeout_s": 120 if bench.quick else 900,
     }
     bench.say(f"starting a cluster of {NODES} one-core workers")
     with local_cluster(nodes=NODES) as cluster:
         request["master"] = cluster.master_url
         ours = bench.side("updraft.bench.live_side:rescale", request, timeout_s=SIDE_TIMEOUT_S)
-        few = {**request, "warm": 1 if bench.quick else 20, "between": 3 if bench.quick else 15}
+        few = {**request, "warm": 1 if bench.quick else 12, "between": 2 if bench.quick else 8}
         theirs = bench.side("updraft.bench.native_rescale:rescale", few, timeout_s=SIDE_TIMEOUT_S)
     bench.say("verifying")
     return outcome(given, ours, theirs)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from updraft.control import ChangeRecord, Outcome, Preview, Request, step_lines
-from updraft.plan import Plan
+from updraft.plan import Plan, Worker
 from updraft.plan.preparation import Migration, Phase
 from updraft.plan.protocol import CopySegments
 from updraft.runtime.job import BatchJob
@@ -31,6 +31,7 @@ class Change:
     plans: tuple[Plan, ...]  # as the strategy cuts it
     started_at: float
     round: int = 0
+    workers: tuple[Worker, ...] = ()  # as they were when the round began
     migration: Migration | None = None
     orders: tuple[CopySegments, ...] = ()
     job: BatchJob | None = None  # of the plan in preparation

@@ -68,6 +68,7 @@ class BatchJob:
         self._sized = False
         self._try_whole = False
         self._last_bytes = 0
+        self.senders = 1  # partitions of the source in the last batch
         self._cores = max(1, context.defaultParallelism)
 
     def run(self, frame: DataFrame, batch: Batch) -> JobResult:
@@ -79,6 +80,7 @@ class BatchJob:
             self._sized = True
         rdd = arrow_messages(frame)
         senders = rdd.getNumPartitions()
+        self.senders = min(senders, self._cores)
         result = self._run_whole(rdd, batch) if self._try_whole else None
         if result is None:
             result = self._run_staged(rdd, senders, batch)
@@ -120,8 +122,11 @@ class BatchJob:
         exchange = self._spark.shuffle(rdd, self._last_partitioner)
         return _result(self._spark.collect_partition(exchange, 0), exchange)
 
-    def warm(self) -> None:
-        """Send the program to the workers ahead of the first batch."""
+    def warm(self, before: BatchJob | None = None) -> None:
+        """Send the program to the workers, and build what a batch like those of the job before will need."""
+        for level in range(1, len(self.program.stages)) if self._locations and before is not None else ():
+            senders = len(self.program.stages[level - 1].slots) if level > 1 else before.senders
+            self._placing(level, senders)
         locations: list[str | None] = [*sorted(self._locations.values())] or [None]
         call = WarmCall(self._program_id, self._broadcast)
         self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))

@@ -355,9 +355,9 @@ class LiveTopology:
 
     def _prepare_round(self, change: Change, number: int, inherited: Migration | None) -> bool:
         """Until the round's plan is in effect and old copies are dropped; False: the change is over."""
-        workers = self._workers()
-        job = self._make_job(change.plans[number], workers)
-        job.warm()
+        change.workers = self._workers()
+        job = self._make_job(change.plans[number], change.workers)
+        job.warm(self.job)
         with self._turn:
             if change.outcome is not Outcome.RUNNING:
                 job.close()
@@ -449,7 +449,7 @@ class LiveTopology:
             [order for order in orders if order not in gone],
             refs=refs,
             totals=totals,
-            workers=self._workers(),
+            workers=change.workers,
         )
         copied = [event for event in events if isinstance(event, Copied)]
         # What a batch has merged away meanwhile is ordered again under its new name.
@@ -465,7 +465,7 @@ class LiveTopology:
     def _watch_workers(self, change: Change) -> None:
         """A worker may leave while state is copied from or to it."""
         assert change.migration is not None
-        alive = {worker.id for worker in self._workers()}
+        alive = self._alive()
         used = {*change.target.workers(), *self.job.plan.workers()}
         for worker in sorted(used - alive - change.migration.lost):
             self._residence.lose(worker)
