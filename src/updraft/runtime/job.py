@@ -124,9 +124,11 @@ class BatchJob:
 
     def warm(self, before: BatchJob | None = None) -> None:
         """Send the program to the workers, and build what a batch like those of the job before will need."""
-        for level in range(1, len(self.program.stages)) if self._locations and before is not None else ():
-            senders = len(self.program.stages[level - 1].slots) if level > 1 else before.senders
-            self._placing(level, senders)
+        if self._locations and before is not None:
+            senders = before.senders
+            for stage in self.program.stages[1:]:
+                self._placing(stage.level, senders)
+                senders = len(stage.slots)
         locations: list[str | None] = [*sorted(self._locations.values())] or [None]
         call = WarmCall(self._program_id, self._broadcast)
         self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))
