@@ -129,6 +129,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "q3": (),
     "q4": ("category",),
     "q5": ("window_start",),
+    "q6": ("seller",),
     "q7": ("window_start",),
     "q8": ("window_start", "person"),
     "q9": ("auction",),
