@@ -1,6 +1,7 @@
 """A driver program for the tests that kill it: counts words (kept as state only) and totals amounts into Parquet.
 
-usage: driver.py INPUT OUTPUT CHECKPOINT [--moment NAME --batch N] [--pause SECONDS] [--forever] [--interval N]
+usage: driver.py INPUT OUTPUT CHECKPOINT [--timed] [--moment NAME --batch N] [--pause SECONDS] [--forever] [--interval N]
+With --timed it runs the windows and joins of `timed` instead.
 Kills itself with SIGKILL at the moment, if one is given. Prints "begun N" and "committed N" for every batch.
 """
 
@@ -54,10 +55,18 @@ def build(source: str, output: str) -> ud.Topology:
     return app
 
 
+def build_timed(source: str, output: str) -> ud.Topology:
+    from tests.spark import timed
+
+    sinks = {name: ud.sinks.parquet(f"{output}/{name}") for name in timed.STATEFUL}
+    return timed.topology(timed.files(source), sinks, tasks=4)
+
+
 def main() -> None:
     options = argparse.ArgumentParser()
     for name in ("source", "output", "checkpoint"):
         options.add_argument(name)
+    options.add_argument("--timed", action="store_true")
     options.add_argument("--moment")
     options.add_argument("--batch", type=int, default=-1)
     options.add_argument("--pause", type=float, default=0.0)
@@ -75,7 +84,7 @@ def main() -> None:
 
     faults.hook = reached
     result = ud.run(
-        build(asked.source, asked.output),
+        (build_timed if asked.timed else build)(asked.source, asked.output),
         checkpoint=asked.checkpoint,
         master="local[2]",
         until_idle=not asked.forever,

@@ -1,6 +1,7 @@
 """A driver program on a real cluster whose plan changes while it counts; prints one line of JSON per scenario.
 
 usage: live_on_cluster.py MASTER INPUT CHECKPOINTS SEED CLUSTER HOME SCENARIO...
+INPUT/numbers and INPUT/events have a file per batch; `windows` runs the topology of `timed`, the others a count.
 A scenario is `random:CHANGES`, or the name of a function below; each has a checkpoint of its own and ends the run.
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from tests.spark import timed
 
 import updraft as ud
 from updraft import cluster
@@ -171,6 +173,24 @@ def join_and_drain(run: Run) -> list[Told]:
     return found
 
 
+def windows(run: Run) -> list[Told]:
+    """Tasks of every operator go from worker to worker, all and some, while their windows are open."""
+    found: list[Told] = []
+    run.wait_for_batches(4)
+    for turn in range(3):
+        workers = run.workers()
+        tasks = tuple(range(TASKS)) if turn == 0 else tuple(range(turn, TASKS, 2))
+        for number, operator in enumerate(("closed", "sessions", "joined")):
+            target = workers[(turn + number) % len(workers)]
+            if turn == 0:
+                run.live.wait(run.live.apply(Rescale(parallelism={operator: 1}), who="test").change_id, 90)
+            found.append(run.change(Move(operator=operator, tasks=tasks, to_worker=target)))
+        run.wait_for_batches(1)
+    found.append(run.change(Rescale(parallelism={"closed": 3, "sessions": 4, "joined": 3})))
+    run.wait_for_batches(6)
+    return found
+
+
 def refusals(run: Run) -> list[Told]:
     """Impossible requests are refused with their reasons, and nothing changes."""
     requests: list[Request] = [
@@ -199,9 +219,14 @@ def _kill_executor(python_pid: int) -> None:
 
 
 def play(
-    session: SparkSession, source: str, checkpoint: str, run: Run, scenario: Callable[[Run], list[Told]]
+    session: SparkSession,
+    topology: ud.Topology,
+    out: ud.sinks.MemorySink,
+    checkpoint: str,
+    run: Run,
+    scenario: Callable[[Run], list[Told]],
 ) -> Told:
-    out, stop, told = ud.sinks.memory(), threading.Event(), {}
+    stop, told = threading.Event(), {}
     elsewhere: list[Any] = []
 
     def look(batch: ud.BatchSummary) -> None:
@@ -228,9 +253,7 @@ def play(
         run.live = live
         threading.Thread(target=work, daemon=True).start()
 
-    result = ud.run(
-        build(source, out), checkpoint=checkpoint, spark=session, stop=stop, on_start=start, progress=look
-    )
+    result = ud.run(topology, checkpoint=checkpoint, spark=session, stop=stop, on_start=start, progress=look)
     rows = [row for batch in sorted(out.batches) for row in out.batches[batch].to_pylist()]
     return {**told, "rows": rows, "batches": result.batches, "elsewhere": elsewhere}
 
@@ -250,9 +273,22 @@ def main() -> None:
             "vanish": vanish,
             "join_and_drain": join_and_drain,
             "refusals": refusals,
+            "windows": windows,
         }
         run = Run(int(seed), name, Path(home))
-        told = play(session, source, f"{checkpoints}/{what}", run, known[what])
+        sinks = {each: ud.sinks.memory() for each in (*timed.STATEFUL, "out")}
+        if scenario == "windows":
+            topology = timed.topology(timed.files(f"{source}/events"), sinks, tasks=TASKS)
+        else:
+            topology = build(f"{source}/numbers", sinks["out"])
+        told = play(session, topology, sinks["out"], f"{checkpoints}/{what}", run, known[what])
+        if scenario == "windows":
+            told["emitted"] = timed.emitted(
+                {each: sinks[each].batches for each in timed.STATEFUL}, told["batches"]
+            )
+            told["emitted"] = {
+                each: [list(b.items()) for b in made] for each, made in told["emitted"].items()
+            }
         print(json.dumps({"scenario": what, **told}), flush=True)
     session.stop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -129,6 +130,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "q3": (),
     "q4": ("category",),
     "q5": ("window_start",),
+    "q6": ("seller",),
     "q7": ("window_start",),
     "q8": ("window_start", "person"),
     "q9": ("auction",),
@@ -192,6 +194,28 @@ def test_a_restarted_load_goes_on_where_it_was(spark: SparkSession, tmp_path: Pa
     ud.run(build(), spark=spark, checkpoint=tmp_path, until_idle=True)
     wanted = _times(source.all_rows())["us"].to_pylist()
     assert sorted(out.table()["us"].to_pylist()) == wanted
+
+
+@pytest.mark.slow
+def test_a_source_whose_process_is_slow_to_start(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives it 10 s; the first time it takes longer."""
+    slow = tmp_path / "python"
+    tried = tmp_path / "tried"
+    slow.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *streaming_source*) [ -e {tried} ] || {{ touch {tried}; sleep 12; }} ;; esac\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    slow.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(slow))
+    source, out = load(Ads(), "constant:1000/1s"), memory()
+    app = ud.Topology("slow")
+    app.source("ads", source.frame, schema=source.schema).map(_times, name="times").sink("out", out)
+    ud.run(app, spark=spark, checkpoint=tmp_path / "checkpoint", until_idle=True)
+    assert tried.exists()
+    assert sorted(out.table()["us"].to_pylist()) == _times(source.all_rows())["us"].to_pylist()
 
 
 def _times(rows: Any) -> Any:

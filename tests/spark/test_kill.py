@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.spark import timed
 from tests.spark.support import SHORT_LIVED_JVM
 
 import updraft as ud
@@ -29,6 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420)]
 DRIVER = Path(__file__).with_name("driver.py")
 MARK = "UPDRAFT_TEST_DRIVER"
 BATCHES = 9
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +72,12 @@ class Scene:
             stdout=subprocess.PIPE,
             stderr=(self.root / "stderr.log").open("a"),
             text=True,
-            env={**os.environ, "JAVA_TOOL_OPTIONS": SHORT_LIVED_JVM, MARK: self.mark},
+            env={
+                **os.environ,
+                "JAVA_TOOL_OPTIONS": SHORT_LIVED_JVM,
+                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+                MARK: self.mark,
+            },
         )
         driver = Driver(process=process)
         threading.Thread(target=driver.listen, daemon=True).start()
@@ -146,11 +154,19 @@ def scene(tmp_path: Path, seed: int) -> Iterator[Scene]:
         path = tmp_path / "input" / f"{number}.parquet"
         pq.write_table(table, path)
         os.utime(path, (1_000_000_000 + number,) * 2)
-    made = Scene(root=tmp_path, tables=tables, mark=f"{os.getpid()}-{tmp_path.name}")
-    yield made
-    for driver in made.drivers:
-        driver.process.kill()
-        driver.process.wait()
+    with playing(tmp_path, tables) as made:
+        yield made
+
+
+@contextmanager
+def playing(root: Path, tables: list[pa.Table]) -> Iterator[Scene]:
+    made = Scene(root=root, tables=tables, mark=f"{os.getpid()}-{root.name}")
+    try:
+        yield made
+    finally:
+        for driver in made.drivers:
+            driver.process.kill()
+            driver.process.wait()
 
 
 def test_killed_aborted_and_stopped_again_and_again(scene: Scene, seed: int) -> None:
@@ -189,3 +205,24 @@ def test_killed_aborted_and_stopped_again_and_again(scene: Scene, seed: int) -> 
     assert scene.leftovers() == []
 
     scene.finish()
+
+
+def test_killed_while_windows_are_open(tmp_path: Path, seed: int) -> None:
+    """Windows, sessions, a join, a top-k and a deduplication: every batch, once, emits what it must."""
+    tables = timed.tables(seed, 10)
+    timed.write(tmp_path / "input", tables)
+    with playing(tmp_path, tables) as scene:
+        for moment, batch in (("processed", 3), ("delivered", 5)):
+            driver = scene.start("--timed", "--moment", moment, "--batch", str(batch))
+            assert driver.process.wait(240) == -signal.SIGKILL, (tmp_path / "stderr.log").read_text()[-3000:]
+            assert scene.leftovers() == []
+        assert scene.start("--timed").process.wait(240) == 0, (tmp_path / "stderr.log").read_text()[-3000:]
+    batches = {
+        name: {
+            batch: pa.concat_tables([pq.read_table(file, partitioning=None) for file in found])
+            for batch in range(len(tables))
+            if (found := sorted((tmp_path / "output" / name / f"batch_id={batch}").glob("*.parquet")))
+        }
+        for name in timed.STATEFUL
+    }
+    timed.check(timed.emitted(batches, len(tables)), tables)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.spark import timed
 from tests.spark.support import SHORT_LIVED_JVM
 
 import updraft as ud
@@ -23,20 +25,30 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(600)]
 
 DRIVER = Path(__file__).with_name("live_on_cluster.py")
 FILES = 400
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory, seed: int) -> dict[str, dict[str, Any]]:
     """What the driver told of each scenario; all of them run on one cluster of three one-core workers."""
     directory = tmp_path_factory.mktemp("live")
-    tables = _write(directory / "input", seed)
+    (directory / "input").mkdir()
+    tables = _write(directory / "input" / "numbers", seed)
+    timed.write(directory / "input" / "events", timed.tables(seed, FILES))
+    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", SHORT_LIVED_JVM)
         with cluster.local_cluster(nodes=3) as running:
             place = [running.master_url, directory / "input", directory, seed, running.name, running.home]
-            scenarios = ["random:24", "refusals", "vanish", "join_and_drain"]
+            scenarios = ["random:24", "refusals", "windows", "vanish", "join_and_drain"]
             command = [sys.executable, DRIVER, *place, *scenarios]
-            done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=550)
+            done = subprocess.run(
+                [*map(str, command)],
+                capture_output=True,
+                text=True,
+                timeout=550,
+                env={**os.environ, "PYTHONPATH": python_path},
+            )
     assert done.returncode == 0, done.stderr[-4000:]
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {line["scenario"]: {**line, "tables": tables[: line["batches"]]} for line in lines}
@@ -74,6 +86,20 @@ def test_dozens_of_random_changes(told: dict[str, dict[str, Any]]) -> None:
     assert outcomes.count("done") >= 8
     assert sum(change["bytes_copied"] > 0 for change in found["changes"]) >= 3
     assert found["elsewhere"] == []  # every instance ran where its plan wanted it
+
+
+def test_tasks_move_in_the_middle_of_open_windows(told: dict[str, dict[str, Any]], seed: int) -> None:
+    found = told["windows"]
+    assert "error" not in found, found["error"]
+    assert found["batches"] < FILES
+    assert [change["outcome"] for change in found["changes"]] == ["done"] * len(found["changes"])
+    assert sum(change["bytes_copied"] > 0 for change in found["changes"]) >= 6
+    assert found["elsewhere"] == []
+    emitted = {
+        name: [Counter({tuple(row): times for row, times in batch}) for batch in batches]
+        for name, batches in found["emitted"].items()
+    }
+    timed.check(emitted, timed.tables(seed, FILES)[: found["batches"]])
 
 
 def test_impossible_requests_are_refused_with_reasons(told: dict[str, dict[str, Any]]) -> None:

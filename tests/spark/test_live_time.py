@@ -18,11 +18,11 @@ from updraft.testing import ScriptedSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-BATCHES = 11
+BATCHES = 10
 CHANGES = {
-    2: {"closed": 5, "sessions": 1, "joined": 4, "once": 3},
-    4: {"closed": 1, "updated": 8, "best": 5, "joined": 1},
-    6: {"closed": 3, "updated": 1, "sessions": 8, "best": 1, "once": 8, "joined": 7},
+    1: {"closed": 5, "sessions": 1, "joined": 4, "once": 3},
+    3: {"closed": 1, "updated": 8, "best": 5, "joined": 1},
+    5: {"closed": 3, "updated": 1, "sessions": 8, "best": 1, "once": 8, "joined": 7},
 }
 
 
@@ -57,20 +57,14 @@ def _await(live: LiveTopology, wanted: dict[str, int]) -> None:
 
 def test_rescaled_in_the_middle_of_open_windows(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     tables = timed.tables(seed, BATCHES)
-    wanted = timed.expected(tables)
     calm, _ = play(spark, tmp_path / "calm", tables, {})
     moved, summaries = play(spark, tmp_path / "moved", tables, CHANGES)
     for name in timed.STATEFUL:
-        differ = [batch for batch in range(BATCHES) if moved[name][batch] != calm[name][batch]]
-        assert differ == [], name
-    assert timed.newest_lists(moved["best"]) == wanted.pop("best")[0]
-    for name, batches in wanted.items():
-        for batch, rows in enumerate(batches):
-            assert moved[name][batch] == rows, (name, batch)
+        assert [n for n in range(BATCHES) if moved[name][n] != calm[name][n]] == [], name
         # What was open at the last change came out after it.
-        assert sum(batches[max(CHANGES) + 1 :], Counter()).total() > 5, name
+        assert sum(moved[name][max(CHANGES) + 1 :], Counter()).total() > 5, name
+    timed.check(moved, tables)
     for batch, change in CHANGES.items():
         assert change.items() <= dict(summaries[batch + 1].parallelism).items()
-    assert {
-        name for summary in summaries for name, late in summary.late_rows.items() if late
-    } >= wanted.keys()
+    late = {name for summary in summaries for name, rows in summary.late_rows.items() if rows}
+    assert late >= {"sessions", "once", "joined"}

@@ -143,9 +143,22 @@ def expected(made: list[pa.Table]) -> Emitted:
     return wanted
 
 
-def newest_lists(batches: list[Counter[tuple[Any, ...]]]) -> Counter[tuple[Any, ...]]:
-    """The last row of every window and rank: window_start, rank, k, window_end, n, total."""
-    return Counter({row[:2]: row for batch in batches for row in batch}.values())
+def check(found: Emitted, made: list[pa.Table]) -> None:
+    """Every batch emitted what it had to, exactly; of `best` the newest lists count."""
+    wanted = expected(made)
+    # The last row of every window and rank: window_start, rank, k, window_end, n, total.
+    lists = Counter({row[:2]: row for batch in found["best"] for row in batch}.values())
+    assert lists == wanted.pop("best")[0], "best"
+    for name, batches in wanted.items():
+        differ = {
+            batch: {
+                "lost": list((rows - found[name][batch]).items())[:5],
+                "more": list((found[name][batch] - rows).items())[:5],
+            }
+            for batch, rows in enumerate(batches)
+            if found[name][batch] != rows
+        }
+        assert not differ, (name, differ)
 
 
 def _best(updates: list[Counter[tuple[Any, ...]]]) -> Counter[tuple[Any, ...]]:

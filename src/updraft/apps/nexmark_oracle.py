@@ -36,6 +36,10 @@ def expected(events: pa.Table, query: str) -> list[Row]:
             return _mean_prices(_winners(auctions, bids))
         case "q5":
             return _hottest(bids)
+        case "q6":
+            return _last_sales(
+                _winners(auctions, bids), int(max(row["ts"] for row in rows).timestamp() * 1_000)
+            )
         case "q7":
             return _highest(bids)
         case "q8":
@@ -74,8 +78,22 @@ def _winners(auctions: list[Row], bids: list[Row]) -> list[Row]:
         valid = [bid for bid in offers.get(lot["id"], []) if lot["ts"] <= bid["ts"] <= lot["expires"]]
         if valid:
             best = min(valid, key=lambda bid: (-bid["price"], bid["ts"]))
-            found.append({**best, "category": lot["category"]})
+            found.append(
+                {**best, "category": lot["category"], "seller": lot["person"], "expires": lot["expires"]}
+            )
     return found
+
+
+def _last_sales(winners: list[Row], until_ms: int) -> list[Row]:
+    """Of auctions that ended before the time."""
+    sellers: dict[int, list[int]] = {}
+    for row in sorted(winners, key=lambda row: (row["expires"], row["auction"])):
+        if row["expires"].timestamp() * 1_000 < until_ms:
+            sellers.setdefault(row["seller"], []).append(row["price"])
+    return [
+        {"seller": seller, "sales": len(prices[-10:]), "mean_price": sum(prices[-10:]) / len(prices[-10:])}
+        for seller, prices in sellers.items()
+    ]
 
 
 def _mean_prices(winners: list[Row]) -> list[Row]:

@@ -85,19 +85,21 @@ def topology(
             "count",
             id="word",
             rank="place",
+            until="window_end",
             name="intermediate-ranker",
             tasks=tasks,
             parallelism=parallelism,
         )
     )
     final = ranked.map(without_place, name="merge").key_by("window_start")
-    final.top_k(k, "count", id="word", name="final-ranker", tasks=4, parallelism=1).sink("out", sink)
+    best = final.top_k(k, "count", id="word", until="window_end", name="final-ranker", tasks=4, parallelism=1)
+    best.sink("out", sink)
     return app
 
 
 def without_place(rows: pa.Table) -> pa.Table:
     """What the final ranker compares: places within a share mean nothing to it."""
-    return rows.select(["window_start", "word", "count"])
+    return rows.select(["window_start", "window_end", "word", "count"])
 
 
 def app(spark: Any) -> Any:

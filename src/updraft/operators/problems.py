@@ -85,8 +85,8 @@ def _timer_choice_problems(where: str, timers: object) -> list[str]:
 
 def _timer_problems(name: str, operator: KeyedOperator, *, armed: bool) -> list[str]:
     handled = type(operator).on_timer is not KeyedOperator.on_timer
-    if armed and not handled:
-        return [f"{name} declares timers but no on_timer(self, due, ctx)"]
+    if armed and not handled and type(operator).evict is KeyedOperator.evict:
+        return [f"{name} declares timers but no on_timer(self, due, ctx) or evict(self, ctx)"]
     if handled and not armed:
         return [f"{name} has on_timer but declares no timers; set timers = True"]
     return []

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from updraft.operators.arrays import Vector, one_array, take_rows
+from updraft.eventtime import micros
+from updraft.operators.arrays import Vector, one_array, take, take_rows
 from updraft.operators.base import KeyedOperator, ObjectOperator
 from updraft.operators.context import Context
 from updraft.operators.duration import Duration, duration_ms
@@ -97,14 +98,24 @@ class Ranking:
 
 
 class TopK(KeyedOperator):
-    """The k best rows of every key; emits the whole list of a key when a row of the batch is in it."""
+    """The k best rows of every key; emits the whole list of a key when a row of the batch is in it.
 
-    def __init__(self, ranking: Ranking, *, ttl: Duration | None = None) -> None:
+    With `until`, a timestamp column, a key is forgotten when the watermark reaches it: the end of the window that is its key.
+    """
+
+    def __init__(self, ranking: Ranking, *, ttl: Duration | None = None, until: str | None = None) -> None:
         self.ranking = ranking
         self.ttl = ttl
+        self.until = until
 
     def input_problems(self, input: pa.Schema, keys: tuple[str, ...]) -> list[str]:
-        return self.ranking.problems(input, keys)
+        found = self.ranking.problems(input, keys)
+        if self.until is not None and self.until not in input.names:
+            found.append(f"unknown column {self.until!r} in until=; columns are: {', '.join(input.names)}")
+        elif self.until is not None and not pa.types.is_timestamp(input.field(self.until).type):
+            kind = input.field(self.until).type
+            found.append(f"until='{self.until}' needs a timestamp, and the column is {kind}; cast it before")
+        return found
 
     def tables(self, input: pa.Schema, keys: tuple[str, ...]) -> Mapping[str, TableSpec]:
         entry = pa.struct([field for field in input if field.name not in keys])
@@ -113,6 +124,8 @@ class TopK(KeyedOperator):
                 key=pa.schema([input.field(name) for name in keys]),
                 values=pa.schema([pa.field(ENTRIES, pa.list_(entry))]),
                 ttl_ms=None if self.ttl is None else duration_ms(self.ttl),
+                timers=self.until is not None,
+                event_timers=self.until is not None,
             )
         }
 
@@ -141,11 +154,21 @@ class TopK(KeyedOperator):
             [one_array(column) for column in best.columns], fields=list(best.schema)
         )
         made = take_rows(keys, touched).append_column(ENTRIES, pa.ListArray.from_arrays(offsets, structs))
-        ctx.state.put(made, groups.hashes[touched], presorted=True)
+        until_us = None
+        if self.until is not None:
+            # Equal for all rows of a key, if it is what it should be.
+            until_us = take(one_array(micros(rows.column(self.until))), groups.first[touched])
+        ctx.state.put(made, groups.hashes[touched], until_us, presorted=True)
         ranks = pa.array((place + 1).astype(np.int32))
         return pa.Table.from_arrays(
             [*take_rows(keys, of[stays]).columns, ranks, *best.columns], schema=ctx.output
         )
+
+    def evict(self, ctx: Context) -> None:
+        if self.until is not None and ctx.next_watermark_ms is not None:
+            due = ctx.state.due(ctx.next_watermark_ms * 1_000)
+            if due.num_rows:
+                ctx.state.delete(due)
 
 
 class IntermediateRanker(ObjectOperator):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("updraft.run")
 TopologyFactory = Callable[[SparkSession], Topology]
+_SLOW_STARTS = 3
 _POLL_S = 0.1  # each look at the query is a call into the JVM, which the batches need more
 
 
@@ -296,6 +297,15 @@ def _controlled(live: LiveTopology, engine: Engine) -> Iterator[None]:
         yield
 
 
+def is_slow_start(error: str) -> bool:
+    """Whether Spark gave up on the Python process that knows a source's offsets.
+
+    It has 10 s to connect, which is not configurable; on an overloaded machine its imports take longer. A new query goes on at
+    the last commit, as after any restart, and finds the files of those imports in the page cache.
+    """
+    return "Python worker failed to connect back" in error
+
+
 @dataclass(slots=True, kw_only=True)
 class _Run:
     """One query from start to end."""
@@ -315,7 +325,7 @@ class _Run:
         if self.options.max_batches is not None:
             limit = self.engine.checkpoint.committed + self.options.max_batches
         self.engine.should_halt = lambda batch: self.stopper.wanted or (limit is not None and batch > limit)
-        reason = self._watch(self._start(), limit)
+        reason = self._until_end(limit)
         return RunResult(
             topology=self.engine.graph.name,
             reason=reason,
@@ -327,6 +337,20 @@ class _Run:
             checkpoint=self.engine.checkpoint.path,
             spark_log=self.log,
         )
+
+    def _until_end(self, limit: int | None) -> str:
+        """`_watch` of a query that is started again if only a Python process of a source was slow to come up."""
+        for attempt in range(_SLOW_STARTS):
+            try:
+                return self._watch(self._start(), limit)
+            except UpdraftError as error:
+                # A failure of the engine's own, in a batch, is not about the start.
+                if self.engine.failure is not None or not is_slow_start(str(error)):
+                    raise
+                if attempt + 1 == _SLOW_STARTS or self.stopper.wanted:
+                    raise
+                log.warning("a source's Python process took too long to start; the query is started again")
+        raise AssertionError("the last attempt returns or raises")
 
     def _start(self) -> StreamingQuery:
         self.engine.job_group = None  # every query has its own

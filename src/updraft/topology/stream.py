@@ -155,6 +155,21 @@ class Stream:
         lists = _process(self.topology, divided, IntermediateRanker(ranking), first, "ranker")
         return _process(self.topology, lists.to_one().inputs, FinalRanker(ranking), last, "top_k")
 
+    def window(
+        self,
+        window: WindowSpec,
+        *,
+        on: str | None = None,
+        allowed_lateness: Duration = 0,
+        emit: str = "close",
+    ) -> WindowedStream:
+        """Windows over all rows together; as `KeyedStream.window`, in one task and without key columns."""
+        from updraft.operators.everything import EVERYTHING, with_one_key
+
+        keyed = self._map(with_one_key, "everything", {}).key_by(EVERYTHING)
+        made = keyed.window(window, on=on, allowed_lateness=allowed_lateness, emit=emit)
+        return replace(made, whole=self.inputs)
+
     def merge(self, *others: Stream | KeyedStream) -> Stream:
         """The rows of all these streams, which must have the same columns."""
         inputs = self.inputs
@@ -389,6 +404,7 @@ class KeyedStream(_Aggregating):
         keep: str = "latest",
         rank: str = "rank",
         ttl: Duration | None = None,
+        until: str | None = None,
         **options: Unpack[StatefulOptions],
     ) -> Stream:
         """The k rows of every key with the largest (`descending=False`: smallest) `by`, with their place in column `rank`.
@@ -396,12 +412,13 @@ class KeyedStream(_Aggregating):
         With `id` columns, an id is listed once: with its newest row, or with `keep="best"` with its best one. Ties go to the
         smaller id (without `id`: the smaller other columns). The whole list of a key is emitted when a row of the batch is in
         it. State is k rows per key: with `keep="latest"`, ids that fell out are forgotten and return with their next row.
-        `ttl` forgets a key whose list has not changed for that long.
+        `ttl` forgets a key whose list has not changed for that long; `until` names a timestamp column, equal for all rows of a
+        key, such as `window_end`: the key is forgotten when the watermark reaches it.
         """
         from updraft.operators.topk import TopK
 
         ranking = _ranking(k, by, id, descending, keep, rank)
-        return _process(self.topology, self.inputs, TopK(ranking, ttl=ttl), options, "top_k")
+        return _process(self.topology, self.inputs, TopK(ranking, ttl=ttl, until=until), options, "top_k")
 
     def _record(self, label: str, aggs: Mapping[str, Agg], options: Options) -> Stream:
         pairs = tuple(aggs.items())
@@ -415,7 +432,7 @@ class KeyedStream(_Aggregating):
 class WindowedStream(_Aggregating):
     """Rows divided by key and window. Output: the keys, window_start, window_end, the aggregates.
 
-    Options as of a KeyedStream.
+    Options as of a KeyedStream. `whole`: the stream as it was, if it has no key.
     """
 
     topology: Topology
@@ -424,10 +441,11 @@ class WindowedStream(_Aggregating):
     on: str | None
     allowed_lateness: Duration
     emit: str
+    whole: tuple[Input, ...] | None = None
 
     def late(self, *, name: str | None = None) -> Stream:
         """The rows that come too late for these windows, or without event time: they are in none of them."""
-        inputs = tuple(Input(producer=stream.producer) for stream in self.inputs)
+        inputs = tuple(Input(producer=stream.producer) for stream in self.whole or self.inputs)
         record = self.topology.record(
             lambda n: LateRecord(
                 id=n,
@@ -441,6 +459,10 @@ class WindowedStream(_Aggregating):
         return Stream(topology=self.topology, inputs=(Input(producer=record),))
 
     def _record(self, label: str, aggs: Mapping[str, Agg], options: Options) -> Stream:
+        from updraft.operators.everything import without_the_key
+
+        if self.whole is not None and options.tasks is None:
+            options = replace(options, tasks=1)
         record = self.topology.record(
             lambda n: WindowRecord(
                 id=n,
@@ -454,7 +476,8 @@ class WindowedStream(_Aggregating):
                 options=options,
             )
         )
-        return Stream(topology=self.topology, inputs=(Input(producer=record),))
+        made = Stream(topology=self.topology, inputs=(Input(producer=record),))
+        return made if self.whole is None else made._map(without_the_key, "windows", {})
 
 
 def _unchanged(frame: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from updraft.apps import fpd, http_monitor, nexmark, nexmark_oracle, sentiment, topk_words, yahoo
 from updraft.apps.generators.ads import Ads
 from updraft.apps.generators.draws import TIME, Generator
-from updraft.apps.generators.nexmark import Nexmark
+from updraft.apps.generators.nexmark import AUCTION, Nexmark
 from updraft.apps.generators.requests import Requests
 from updraft.apps.generators.transactions import Transactions
 from updraft.apps.generators.tweets import Tweets
@@ -152,7 +152,7 @@ def test_yahoo(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_winning_bids_whatever_the_batches(seed: int) -> None:
     rows = load(Nexmark(seed=seed, auction_s=1), "constant:500/8s", seed).all_rows()
-    harness = operator_harness(nexmark.Winning(), nexmark.LOTS, ["auction"], parallelism=2)
+    harness = operator_harness(nexmark.Winning(), nexmark.LOTS, ["auction"], parallelism=2, event_time="ts")
     newest: dict[int, dict[str, Any]] = {}
     totals: dict[int, list[int]] = {}
     for first in range(0, rows.num_rows, 700 + 13 * seed):
@@ -167,6 +167,39 @@ def test_winning_bids_whatever_the_batches(seed: int) -> None:
     )
     means = {row["category"]: row["mean_price"] for row in nexmark_oracle.expected(rows, "q4")}
     assert {name: total / sold for name, (total, sold) in totals.items()} == pytest.approx(means)
+    # Only auctions that are still open are kept.
+    end = max(rows["ts"].to_pylist()).replace(tzinfo=UTC)
+    open_ = [row["id"] for row in rows.to_pylist() if row["kind"] == AUCTION and row["expires"] >= end]
+    kept = harness.state()["auction"].to_pylist()
+    assert set(open_) <= set(kept)
+    assert len(kept) <= len(open_) + 5  # watermarks are whole milliseconds
+    assert harness.late_rows == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_last_sales_of_sellers_whatever_the_batches(seed: int) -> None:
+    rows = load(Nexmark(seed=seed, auction_s=1), "constant:900/9s", seed).all_rows()
+    sold = operator_harness(nexmark.Sold(), nexmark.LOTS, ["auction"], parallelism=2, event_time="ts")
+    last = operator_harness(nexmark.LastSales(), sold.output_schema, ["seller"], parallelism=2)
+    newest: dict[int, dict[str, Any]] = {}
+    for first in range(0, rows.num_rows, 300 + 97 * seed):
+        ended = sold.process(nexmark.lots(rows.slice(first, 300 + 97 * seed)))
+        newest.update({row["seller"]: row for row in last.process(ended).to_pylist()})
+    wanted = nexmark_oracle.expected(rows, "q6")
+    assert max(row["sales"] for row in wanted) == 10
+    assert newest.keys() == {row["seller"] for row in wanted}
+    for row in wanted:
+        assert newest[row["seller"]] == pytest.approx(row), row
+
+
+def test_late_bids_are_counted_and_bring_no_auction_back() -> None:
+    rows = load(Nexmark(seed=3, auction_s=1), "constant:500/8s").all_rows()
+    harness = operator_harness(nexmark.Winning(), nexmark.LOTS, ["auction"], event_time="ts")
+    lots = nexmark.lots(rows)
+    harness.process(lots)
+    kept = harness.state().num_rows
+    assert harness.process(lots.slice(0, 500)).num_rows == 0
+    assert (harness.late_rows, harness.state().num_rows) == (500, kept)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -144,6 +145,34 @@ def test_an_unchanged_list_is_not_emitted() -> None:
     assert harness.process([{**row, "score": 4.0}]).num_rows == 0
     assert harness.process([row]).num_rows == 0
     assert [r["score"] for r in harness.process([{**row, "score": 6.0}]).to_pylist()] == [6.0]
+
+
+def test_a_key_is_forgotten_when_the_watermark_reaches_its_end() -> None:
+    at = pa.timestamp("us", "UTC")
+    schema = pa.schema([("end", at), ("ts", at), ("score", pa.int64())])
+    top = TopK(Ranking(k=2, by="score", id=("ts",)), until="end")
+    harness = operator_harness(top, schema, ["end"], parallelism=2, event_time="ts", delay="2s")
+
+    def row(end_s: int, second: int) -> dict[str, Any]:
+        return {
+            "end": datetime.fromtimestamp(end_s, UTC),
+            "ts": datetime.fromtimestamp(second, UTC),
+            "score": second,
+        }
+
+    harness.process([row(10, 3), row(10, 9), row(20, 11)])
+    assert [r["score"] for r in harness.process([row(10, 8), row(10, 10)]).to_pylist()] == [10, 9]
+    assert harness.state().num_rows == 2
+    harness.process([row(20, 12)])  # the watermark is 10
+    assert [end.timestamp() for end in harness.state()["end"].to_pylist()] == [20]
+
+
+@pytest.mark.parametrize(
+    ("until", "problem"), [("gone", "unknown column 'gone'"), ("note", "needs a timestamp")]
+)
+def test_an_end_that_is_none(until: str, problem: str) -> None:
+    (found,) = TopK(Ranking(k=1, by="score"), until=until).input_problems(SCHEMA, ("key",))
+    assert problem in found
 
 
 def test_ttl_forgets_a_key() -> None:

@@ -63,6 +63,19 @@ def test_a_session_and_its_late_rows() -> None:
     assert graph.feeds()["too_late"] == graph.feeds()["w"]
 
 
+def test_a_window_without_a_key_is_one_task_that_shows_no_key() -> None:
+    app = ud.Topology("t")
+    rows = app.source("events", lambda spark: spark, SCHEMA).with_watermark("ts")
+    windowed = rows.window(MINUTE)
+    windowed.sum("n", name="w").sink("out", ud.sinks.console())
+    windowed.late(name="too_late").sink("late", ud.sinks.console())
+    graph = compile_topology(app)
+    assert node(graph, "w").tasks == 1
+    (sink,) = [sink for sink in graph.sinks if sink.name == "out"]
+    assert sink.schema.names == ["window_start", "window_end", "sum_n"]
+    assert node(graph, "too_late").output_schema == SCHEMA
+
+
 def test_a_window_behind_a_window_reads_the_column_it_is_told() -> None:
     app = topology(
         lambda s: (
