@@ -195,7 +195,8 @@ def _run(
             "updates": write_updates(out.batches, scratch / "updates.parquet"),
             "state": dump_state(checkpoint, scratch / "updraft-live.parquet"),
             "bytes_per_row": table.bytes / table.rows,
-            "overhead": _overhead(spark, request) if request.get("blocks") else None,
+            "overhead": _overhead(spark, request) if "blocks" in request else None,
+            "native": _native(spark, request) if "native" in request else None,
         }
     finally:
         spark.stop()
@@ -232,6 +233,12 @@ def dump_state(checkpoint: Path, target: Path) -> str:
     (partial,) = (name for name in state.column_names if name != "key")
     pq.write_table(pa.table({"key": state.column("key"), "count": state.column(partial)}), target)
     return str(target)
+
+
+def _native(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
+    from updraft.bench import native_rescale
+
+    return native_rescale.rescale(spark, {**request, **request["native"]})
 
 
 def _overhead(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:

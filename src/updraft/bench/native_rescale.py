@@ -1,6 +1,7 @@
 """The native side of `rescale`: stop the query, let Spark rewrite its state for other partitions, start it again.
 
-As kind to stock Spark as can be: JVM, driver and executors stay up and warm, the query is stopped when it has nothing left
+As kind to stock Spark as can be: it runs after Updraft in the same session, so that driver and executors are warm and stay
+up, the query is stopped when it has nothing left
 to do (a stop in mid-batch would throw that batch's work away), and nobody has to notice or type anything.
 """
 
@@ -16,47 +17,53 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
-from updraft.bench.spark import ON_CLUSTER, Trigger, TriggerLog, native_session
+from updraft.bench.spark import NATIVE_STATE, Trigger, TriggerLog
 
 _PATIENCE_S = 600.0
 _POLL_S = 0.03  # at most so much of a stall is our own reaction time
 
 
-def rescale(request: dict[str, Any]) -> dict[str, Any]:
+def rescale(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     """Batches under each number of partitions, with stop, repartition and restart between."""
-    spark = native_session(request["master"], ON_CLUSTER)
     scratch = Path(request["scratch"])
     checkpoint = scratch / "native-rescale"
     feed = _Feed(Path(request["input"]), scratch / "native-input")
     stages = []
-    try:
-        first, *targets = request["parallelism"]
-        spark.conf.set("spark.sql.shuffle.partitions", first)
-        repartition_s, last = 0.0, -1
-        for stage, partitions in enumerate([first, *targets]):
-            if stage:
-                started = time.perf_counter()
-                spark._streamingCheckpointManager.repartition(str(checkpoint), partitions, False)
-                repartition_s = time.perf_counter() - started
-                last += 1  # Spark writes the repartitioned state as a batch of its own
-            batches = request["between"] + (request["fill"] + request["warm"] if not stage else 0)
-            feed.give(batches)
-            last += batches
-            triggers = _run_until(spark, str(feed.directory), checkpoint, last_batch=last)
-            stages.append(
-                {
-                    "partitions": partitions,
-                    "repartition_s": repartition_s,
-                    "triggers": [(one.batch_id, one.ended_s, one.rows) for one in triggers],
-                }
-            )
-        state = spark.read.format("statestore").load(str(checkpoint))
-        dumped = state.select(sf.col("key.key").alias("key"), sf.col("value.count").alias("count")).toArrow()
-        target = scratch / "native-rescale.parquet"
-        pq.write_table(dumped, target)
-        return {"stages": stages, "state": str(target), "files": feed.given}
-    finally:
-        spark.stop()
+    first, *targets = request["parallelism"]
+    _make_stock(spark, partitions=first)
+    repartition_s, last = 0.0, -1
+    for stage, partitions in enumerate([first, *targets]):
+        if stage:
+            started = time.perf_counter()
+            spark._streamingCheckpointManager.repartition(str(checkpoint), partitions, False)
+            repartition_s = time.perf_counter() - started
+            last += 1  # Spark writes the repartitioned state as a batch of its own
+        batches = request["between"] + (request["fill"] + request["warm"] if not stage else 0)
+        feed.give(batches)
+        last += batches
+        triggers = _run_until(spark, str(feed.directory), checkpoint, last_batch=last)
+        stages.append(
+            {
+                "partitions": partitions,
+                "repartition_s": repartition_s,
+                "triggers": [(one.batch_id, one.ended_s, one.rows) for one in triggers],
+            }
+        )
+    state = spark.read.format("statestore").load(str(checkpoint))
+    dumped = state.select(sf.col("key.key").alias("key"), sf.col("value.count").alias("count")).toArrow()
+    target = scratch / "native-rescale.parquet"
+    pq.write_table(dumped, target)
+    return {"stages": stages, "state": str(target), "files": feed.given}
+
+
+def _make_stock(spark: SparkSession, *, partitions: int) -> None:
+    """Stock Spark in the session Updraft ran in: RocksDB with changelog, and tasks that do not wait for one executor."""
+    for name, value in NATIVE_STATE.items():
+        spark.conf.set(name, value)
+    spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    # Read anew for every stage. To wait an hour suits only a plan that knows why: native's state partitions would
+    # queue up where the first ones happened to be loaded.
+    spark.sparkContext._jsc.sc().conf().set("spark.locality.wait.process", "3s")
 
 
 class _Feed:

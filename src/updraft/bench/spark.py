@@ -36,11 +36,8 @@ ON_CLUSTER: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-# Updraft's worker daemon is part of Updraft, not a setting of Spark; and to wait an hour for one worker suits only
-# a plan that knows why: native's state partitions would queue up where the first ones happened to be loaded.
-_NOT_FOR_NATIVE = frozenset(
-    {"spark.python.daemon.module", "spark.locality.wait.process", "spark.shuffle.reduceLocality.enabled"}
-)
+# Updraft's worker daemon is part of Updraft, not a setting of Spark.
+_NOT_FOR_NATIVE = frozenset({"spark.python.daemon.module"})
 
 
 def shared_settings() -> dict[str, str]:
@@ -50,13 +47,13 @@ def shared_settings() -> dict[str, str]:
     return {**settings(), **REPORTS}
 
 
-def native_session(master: str = "local[2]", conf: Mapping[str, str] | None = None) -> SparkSession:
+def native_session(master: str = "local[2]") -> SparkSession:
     """Stock Spark with RocksDB and changelog checkpointing, and the settings Updraft runs with."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("updraft-bench-native")
-    for name, value in {**shared_settings(), **NATIVE_STATE, **(conf or {})}.items():
+    for name, value in {**shared_settings(), **NATIVE_STATE}.items():
         if name not in _NOT_FOR_NATIVE:
             builder = builder.config(name, value)
     spark = builder.getOrCreate()
