@@ -87,7 +87,7 @@ DAMAGE: list[tuple[Callable[[Path], object], str, tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "says", "restorable"), DAMAGE, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("damage", "says", "restorable"), DAMAGE, ids=[says for _, says, _ in DAMAGE])
 def test_other_damage(
     checkpoint: Path, damage: Callable[[Path], object], says: str, restorable: tuple[int, ...]
 ) -> None:
