@@ -6,19 +6,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from updraft.plan.diff import Copy, Drop, Promote, Step
+from updraft.state.spec import task_ranges
 
 _MOST_TASKS = 1 << 20  # a range of more than that is a typing mistake, not a list to build
 
 
 def ranges(tasks: Iterable[int]) -> str:
     """Tasks as "3,5-9"."""
-    runs: list[list[int]] = []
-    for task in sorted(set(tasks)):
-        if runs and task == runs[-1][1] + 1:
-            runs[-1][1] = task
-        else:
-            runs.append([task, task])
-    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join(
+        f"{first}" if first == last else f"{first}-{last}" for first, last in task_ranges(set(tasks))
+    )
 
 
 def parse_ranges(text: str) -> tuple[int, ...]:

@@ -289,7 +289,7 @@ def _controlled(live: LiveTopology, engine: Engine) -> Iterator[None]:
                     topology=engine.graph.name,
                     checkpoint=engine.checkpoint.path,
                     started_at=time.time(),
-                    journal=_journal(engine.checkpoint),
+                    journal=live.journal,
                 )
             )
         except (ControlError, OSError) as error:

@@ -102,7 +102,7 @@ class LiveTopology:
         self._workers = workers
         self._alive = alive
         self._release = release
-        self._journal = journal
+        self.journal = journal
         self._options = options
         self._turn = threading.RLock()  # whose holder moves a change on
         self._in_batch = threading.Lock()  # held by the engine from begin to commit of a batch
@@ -162,8 +162,8 @@ class LiveTopology:
             self._retired_jobs.append(self.job)
             self.job = self._make_job(plan.effective(batch), workers)
             self._batch_s.clear()
-        if self._journal is not None:
-            self._journal.append(
+        if self.journal is not None:
+            self.journal.append(
                 ChangeRecord(
                     id=self._next_id(),
                     who="updraft",
@@ -549,14 +549,14 @@ class LiveTopology:
         return round(sum(rows for _, rows in seen[1:]) / (seen[-1][0] - seen[0][0]), 1)
 
     def _next_id(self) -> int:
-        if self._journal is not None:
-            return self._journal.next_id()
+        if self.journal is not None:
+            return self.journal.next_id()
         self._numbers += 1
         return self._numbers
 
     def _write(self, change: Change) -> None:
-        if self._journal is not None:
-            self._journal.append(change.record())
+        if self.journal is not None:
+            self.journal.append(change.record())
 
 
 def _phase(change: Change) -> Phase | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ _threads: list[ThreadPoolExecutor] = []
 class _Sent:
     consumer: str
     pieces: tuple[Piece, ...]
-    cpu_s: float  # of the other thread
+    cpu_s: float = 0.0  # of the other thread
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Outbox:
         if self.beside:
             self._sent.append(_thread().submit(self._timed, route, rows))
         else:
-            self._sent.append(self._route(route, rows, 0.0))
+            self._sent.append(self._route(route, rows))
 
     def close(self, report: Report) -> list[Piece]:
         """All pieces in the order they were sent; their bytes go into the report."""
@@ -65,10 +65,10 @@ class Outbox:
 
     def _timed(self, route: Route, rows: pa.Table) -> _Sent:
         started = time.thread_time()
-        sent = self._route(route, rows, 0.0)
-        return _Sent(consumer=sent.consumer, pieces=sent.pieces, cpu_s=time.thread_time() - started)
+        sent = self._route(route, rows)
+        return replace(sent, cpu_s=time.thread_time() - started)
 
-    def _route(self, route: Route, rows: pa.Table, cpu_s: float) -> _Sent:
+    def _route(self, route: Route, rows: pa.Table) -> _Sent:
         pieces = tuple(
             Piece(
                 kind=kind,
@@ -81,7 +81,7 @@ class Outbox:
             )
             for instance, kind, batch in route_rows(route, rows, self.sender, self._shrinks)
         )
-        return _Sent(consumer=route.consumer, pieces=pieces, cpu_s=cpu_s)
+        return _Sent(consumer=route.consumer, pieces=pieces)
 
 
 def _thread() -> ThreadPoolExecutor:
