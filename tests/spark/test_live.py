@@ -212,3 +212,21 @@ def test_a_restart_reads_what_any_plan_has_left(spark: SparkSession, tmp_path: P
         for row in out.batches[batch].to_pylist()
     ]
     assert_equals_recomputation(rows, recompute(tables, ["word"], n=ud.count()), ["word"])
+
+
+def test_two_changes_without_a_batch_between_are_both_done(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    tables = [words(seed + number) for number in range(4)]
+
+    def act(batch: int, live: LiveTopology) -> None:
+        if batch == 1:
+            first = live.apply(Rescale(parallelism={"counted": 4}), who="test")
+            switched(live, 4)
+            live.apply(Rescale(parallelism={"counted": 6}), who="test")
+            assert live.change(first.change_id)["outcome"] == "done"
+            switched(live, 6)
+
+    out, seen = run_with(spark, tmp_path, tables, act)
+    counted(out, tables)
+    assert [one["counted"] for one in seen] == [2, 2, 6, 6]

@@ -238,12 +238,8 @@ class LiveTopology:
             if self._closed.is_set():
                 raise ChangeRefused(["the run is about to end"])
             before = self._change
-            if (
-                before is not None
-                and before.migration is not None
-                and before.migration.phase is Phase.PROMOTED
-            ):
-                before.over.wait(60)  # its old copies are dropped with the next commit
+            if before is not None and _phase(before) is Phase.PROMOTED:
+                self._conclude(before)
                 before = self._change
             target = target_of(request, self._base(), self._graph, self._workers())
             preview = self._preview(request, target)
@@ -274,11 +270,14 @@ class LiveTopology:
 
     def _conclude(self, change: Change) -> None:
         """A switch is over with the first commit after it; without batches nobody will come to say so."""
-        change.over.wait(1.0)
+        deadline = time.monotonic() + 1.0
+        while _phase(change) is Phase.PROMOTED and time.monotonic() < deadline:
+            time.sleep(_IDLE_S)
         with self._turn:
             if change.migration is not None and change.migration.phase is Phase.PROMOTED:
                 self._tell(change, BatchCommitted(batch=change.migration.promoted_at or 0))
-        change.over.wait(10.0)
+        if change.target is change.plans[-1]:
+            change.over.wait(10.0)
 
     def cancel(self, *, who: str) -> Mapping[str, Any]:
         """Give the change in preparation up."""
