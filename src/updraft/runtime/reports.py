@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from updraft.state.spec import Sealed, SegmentRef
+from updraft.state.spec import Sealed, SegmentRef, task_ranges, tasks_of_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +116,7 @@ def _sealed_json(sealed: Sealed) -> dict[str, Any]:
         "rows_written": sealed.rows_written,
         "live_rows": sealed.live_rows,
         "state_bytes": sealed.state_bytes,
+        "only": {name: task_ranges(tasks) for name, tasks in sealed.only.items()},
     }
 
 
@@ -126,4 +127,5 @@ def _sealed_from(value: Mapping[str, Any]) -> Sealed:
         rows_written=value["rows_written"],
         live_rows=value["live_rows"],
         state_bytes=value["state_bytes"],
+        only={name: tasks_of_ranges(tasks) for name, tasks in value["only"].items()},
     )

@@ -14,7 +14,7 @@ from updraft.plan.protocol import Copied, CopyFailed, CopySegments
 from updraft.runtime.checkpoints import RunCheckpoint, SealedParts
 from updraft.runtime.reports import Report
 from updraft.runtime.transfer import Transfer
-from updraft.state.copies import Copies
+from updraft.state.copies import Copies, as_sealed
 from updraft.state.manifest import TableKey, task_chains
 from updraft.state.spec import Level, Sealed, SegmentRef
 
@@ -44,12 +44,10 @@ class Residence:
     def sealed(self, reports: Iterable[Report]) -> SealedParts:
         """What a batch sealed, by operator and table, in the manifest's terms."""
         found: dict[TableKey, list[tuple[tuple[int, ...], Sealed]]] = {}
-        with self._lock:
-            for report in sorted(reports, key=lambda r: (r.level, r.slot)):
-                for table, sealed in report.sealed.items():
-                    assert report.operator is not None
-                    parts = self._copies.as_sealed(report.worker, report.tasks, sealed)
-                    found.setdefault((report.operator, table), []).extend(parts)
+        for report in sorted(reports, key=lambda r: (r.level, r.slot)):
+            for table, sealed in report.sealed.items():
+                assert report.operator is not None
+                found.setdefault((report.operator, table), []).extend(as_sealed(report.tasks, sealed))
         return found
 
     def committed(self, reports: Iterable[Report]) -> None:

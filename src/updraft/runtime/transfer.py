@@ -21,7 +21,7 @@ from updraft.plan.protocol import Copied, CopyFailed, CopySegments
 from updraft.runtime.pieces import END, Kind, Piece, pack, unpack
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.storage import Storage
-from updraft.state.copies import Part
+from updraft.state.copies import Part, part_name
 from updraft.state.slices import concat_rows, earliest_timer_us, rows_of_tasks
 from updraft.state.spec import Level, SegmentRef
 
@@ -167,7 +167,7 @@ class Transfer:
                 Shipment(
                     segment=segment,
                     batch=refs[segment].batch,
-                    part=f"{segment}~{os.getpid()}-{self._numbers}",
+                    part=part_name(segment, f"{os.getpid()}-{self._numbers}"),
                     tasks=tasks,
                     total=totals[some[0].operator],
                     levels=find(sender, [Level(ref=refs[segment], live=frozenset(tasks))], tasks),

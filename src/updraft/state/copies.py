@@ -20,6 +20,28 @@ class Part:
     ref: SegmentRef
 
 
+def part_name(segment: str, suffix: str) -> str:
+    """The file of a part: it tells its segment."""
+    return f"{segment}~{suffix}"
+
+
+def segment_of(file: str) -> str:
+    """The segment that a file, whole or part, has rows of."""
+    return file.partition("~")[0]
+
+
+def as_sealed(tasks: tuple[int, ...], sealed: Sealed) -> tuple[tuple[tuple[int, ...], Sealed], ...]:
+    """What an instance sealed, in the manifest's terms: a replaced file replaces its segment for the tasks it stood for.
+
+    An instance may read some tasks of a segment from parts and the others from the whole, and merge only one of them.
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for task in tasks:
+        gone = {segment_of(n) for n in sealed.replaced if n not in sealed.only or task in sealed.only[n]}
+        groups.setdefault(tuple(sorted(gone)), []).append(task)
+    return tuple((tuple(mine), replace(sealed, replaced=names)) for names, mine in groups.items())
+
+
 @dataclass(slots=True, kw_only=True)
 class Copies:
     """Who holds what. One thread at a time."""
@@ -59,35 +81,6 @@ class Copies:
             if wanted:
                 found.append(Level(ref=level.ref, live=wanted))
         return tuple(found)
-
-    def as_sealed(
-        self, worker: str, tasks: tuple[int, ...], sealed: Sealed
-    ) -> tuple[tuple[tuple[int, ...], Sealed], ...]:
-        """What an instance sealed, in the manifest's terms: a merged part replaces its segment for the part's tasks."""
-        of_part = {
-            name: part
-            for (holder, _), parts in self._parts.items()
-            if holder == worker
-            for name, part in parts.items()
-        }
-        if not any(name in of_part for name in sealed.replaced):
-            return ((tasks, sealed),)
-        plain = tuple(name for name in sealed.replaced if name not in of_part)
-        replaced: dict[int, tuple[str, ...]] = {
-            task: (
-                *plain,
-                *(
-                    of_part[n].segment
-                    for n in sealed.replaced
-                    if n in of_part and task in of_part[n].ref.tasks
-                ),
-            )
-            for task in tasks
-        }
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for task in tasks:
-            groups.setdefault(replaced[task], []).append(task)
-        return tuple((tuple(mine), replace(sealed, replaced=names)) for names, mine in groups.items())
 
     def forget_segments(self, segments: Iterable[str]) -> list[str]:
         """Segments no version needs any more; returns the files to delete with them."""

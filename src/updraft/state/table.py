@@ -310,14 +310,15 @@ class KeyedTable:
         stays = [number for number in range(len(self.levels) - count) if sizes[number]]
         kept = tuple(self.levels[number] for number in stays)
         names = {level.ref.name for level in kept}
-        replaced = tuple(level.ref.name for level in self.levels if level.ref.name not in names)
+        gone = [level for level in self.levels if level.ref.name not in names]
         shares = [sizes[number] / max(len(sealed[-1 - number].run), 1) for number in stays]
         self.levels = (*kept, Level(ref=added))
         self._pending = []
         self._sealed = None
         return Sealed(
             added=added,
-            replaced=replaced,
+            replaced=tuple(level.ref.name for level in gone),
+            only={level.ref.name: tuple(sorted(level.live)) for level in gone if level.live is not None},
             rows_written=len(merged),
             live_rows=sum(sizes[number] for number in stays) + len(merged),
             state_bytes=added.bytes
