@@ -98,8 +98,8 @@ def yahoo(app: ud.Topology, work: Work) -> ud.Stream:
     def views(spark: SparkSession) -> DataFrame:
         return read(spark, work, Ads.schema).where("event_type = 'view'").select("ts", "ad_id")
 
-    seen = app.source("views", views, schema=VIEWS).join_static(campaigns, on="ad_id")
-    windows = seen.with_watermark("ts").key_by("campaign_id").window(ud.tumbling(TUMBLING_S))
+    timed = app.source("views", views, schema=VIEWS).with_watermark("ts")
+    windows = timed.join_static(campaigns, on="ad_id").key_by("campaign_id").window(ud.tumbling(TUMBLING_S))
     return windows.count("views", name="count", parallelism=work["instances"])
 
 
