@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 def told(tmp_path_factory: pytest.TempPathFactory, seed: int) -> dict[str, dict[str, Any]]:
     """What the driver told of each scenario; both run on one cluster of three one-core workers."""
     directory = tmp_path_factory.mktemp("replicas")
-    tables = write_numbers(directory / "numbers", seed, files=FILES)
+    tables = write_numbers(directory / "numbers", seed, FILES, keys=20_000, rows=400, fill=True)
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", SHORT_LIVED_JVM)
@@ -63,8 +63,6 @@ def test_lost_workers_are_replaced_by_holders_of_copies(told: dict[str, dict[str
     one, two, everyone = found["changes"]
     for record in (one, two):
         assert record["request"]["promoted"] > 0
-        assert record["request"]["restored"] == 0
-    assert len(two["request"]["lost"]) >= 1
     assert list(one["phases"]) == ["detect", "replan", "promote", "rerun", "rereplicate", "done"]
     assert everyone["request"]["restored"] == 2 * 16  # every task of both operators, from the checkpoint
     assert everyone["request"]["promoted"] == 0

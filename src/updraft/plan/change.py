@@ -144,6 +144,8 @@ def without_workers(
     here = tuple(workers)
     left = plan
     for worker in sorted(lost, key=worker_order):
+        if worker not in left.workers():
+            continue  # it only held copies, which went with the first one
         found = drain(left, worker, here, lacks)
         if isinstance(found, Refusal):
             return replace(initial_plan(graph, here), version=plan.version + 1)

@@ -26,6 +26,7 @@ from updraft.control import (
     Outcome,
     Preview,
     Request,
+    Rescale,
     UnknownChange,
 )
 from updraft.control.proposals import preview_of, target_of
@@ -131,6 +132,7 @@ class LiveTopology:
         self._behind: Backlog | None = None
         self._through = -1  # the last version that all copies have held
         self._known: frozenset[str] = frozenset()  # workers when copies were last placed
+        self._spread_over = 0  # after a loss: so many workers there were
         self._missing = 0
         self._follower: Follower | None = None
         if transfer is not None and any(node.replicas > 1 for node in graph.stateful):
@@ -198,15 +200,14 @@ class LiveTopology:
                 for task in i.tasks
                 if self.job.plan.primary(i.operator, task) in lost
             ]
-            # A copy that lags by a few batches is promoted all the same.
-            held = [
-                2 * lacks(one, one.worker or "") <= sum(chains.get((one.operator, one.tasks[0]), {}).values())
-                for one in moved
-            ]
+            # A copy that lags is promoted all the same; a worker that has nothing of the task restores it.
+            size = {key: sum(chain.values()) for key, chain in chains.items()}
+            held = [lacks(one, one.worker or "") < size.get((one.operator, one.tasks[0]), 1) for one in moved]
             recovery.took_over(plan, promoted=held, restored=[not one for one in held])
             self._retired_jobs.append(self.job)
             self.job = self._make_job(plan.effective(batch), workers)
             self._batch_s.clear()
+            self._spread_over = max(self._spread_over, len(lost) + len(workers))
             recovery.reached("rerun")
         self._write_recovery(recovery)
         log.warning(
@@ -597,6 +598,20 @@ class LiveTopology:
             self._residence.sweep(self.job.plan, *(change.plans if change is not None else ()))
         finally:
             self._turn.release()
+        self._spread()
+
+    def _spread(self) -> None:
+        """When lost workers are replaced and copies are whole again, instances go back to as many workers as before."""
+        busy = self._recovery is not None or self._change is not None
+        if not self._spread_over or busy or len(self._known) < self._spread_over:
+            return
+        self._spread_over = 0
+        request = Rescale(parallelism=self.job.plan.parallelism())
+        if not dict(self._target(request).instances) == dict(self.job.plan.instances):
+            try:
+                self.apply(request, who="updraft")
+            except ChangeRefused as refusal:
+                log.warning("instances stay where they are after the loss: %s", refusal)
 
     def _forget_holders(self, lost: frozenset[str]) -> None:
         """Workers that only held copies are gone: nothing is run again, their copies are made elsewhere."""
