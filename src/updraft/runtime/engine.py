@@ -48,7 +48,7 @@ class Plans(Protocol):
         ...
 
     def repair(self, batch: int) -> bool:
-        """Go on without workers that are gone; False if none is."""
+        """Go on without workers that are gone; False if none is, so that the failure has another cause."""
         ...
 
     def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
@@ -142,10 +142,7 @@ class Engine:
         rows_in = 0
         committed = False
         try:
-            job, result, batch = self._run_job(job, frame, batch_id)
-            self._raise_failures(batch_id, result)
-            faults.reach("processed", batch_id)
-            self._deliver(batch_id, result)
+            job, result, batch = self._run_and_deliver(job, frame, batch_id)
             faults.reach("delivered", batch_id)
             clocks = advance_clocks(
                 batch.clocks,
@@ -165,9 +162,30 @@ class Engine:
         faults.reach("committed", batch_id)
         self._account(batch_id, job.plan, result, rows_in, time.perf_counter() - started)
 
-    def _run_job(self, job: BatchJob, frame: DataFrame, batch_id: int) -> tuple[BatchJob, JobResult, Batch]:
+    def _run_and_deliver(
+        self, job: BatchJob, frame: DataFrame, batch_id: int
+    ) -> tuple[BatchJob, JobResult, Batch]:
+        """Run the batch and give sinks its rows; all again if a worker was lost meanwhile: sinks replace what they have."""
+        retired = self.residence.retired(self.checkpoint.take_retired())
+        while True:
+            job, result, batch = self._run_job(job, frame, batch_id, retired)
+            self._raise_failures(batch_id, result)
+            faults.reach("processed", batch_id)
+            try:
+                self._deliver(batch_id, result)
+            except UpdraftError:
+                # A sink's DataFrame reads what the workers hold, so a lost worker ends its job too.
+                if not self.plans.repair(batch_id):
+                    raise
+                job = self.plans.job
+                continue
+            return job, result, batch
+
+    def _run_job(
+        self, job: BatchJob, frame: DataFrame, batch_id: int, retired: tuple[str, ...]
+    ) -> tuple[BatchJob, JobResult, Batch]:
         """Run the batch; again if a worker was lost, or did not have the copies it was thought to have."""
-        drops, retired = self.residence.take_drops(), self.residence.retired(self.checkpoint.take_retired())
+        drops = self.residence.take_drops(_stateful_workers(job.plan))
         while True:
             attempt = self._attempts[batch_id] = (
                 self._attempts.get(batch_id, self.checkpoint.first_attempt) + 1
@@ -295,6 +313,10 @@ class Engine:
                     repaired=repaired,
                 )
             )
+
+
+def _stateful_workers(plan: Plan) -> set[str]:
+    return {worker for worker in plan.primaries().values() if worker is not None}
 
 
 def _first_cause(error: Exception) -> str:

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from updraft.control import JOURNAL_FILE, ControlError, Journal, serving
 from updraft.errors import CheckpointError, UpdraftError
 from updraft.operators.duration import Duration, duration_ms
+from updraft.placement.copies import replicated
 from updraft.plan import Plan, Worker, initial_plan
 from updraft.plan.prune import prune_legs
 from updraft.runtime.callback import for_each_batch
@@ -34,7 +35,7 @@ from updraft.runtime.live import LiveOptions, LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress, RunResult
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
-from updraft.runtime.session import start_session
+from updraft.runtime.session import HANG_TIMEOUT_S, start_session
 from updraft.runtime.transfer import Transfer
 from updraft.runtime.workers import is_embedded, list_workers, release_worker, wait_for_workers, worker_ids
 from updraft.sinks import Wants, as_sink
@@ -67,6 +68,7 @@ class RunOptions:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     control: bool = True
     fixed_plan: bool = False
+    hang_timeout: Duration = HANG_TIMEOUT_S
     live: LiveOptions = field(default_factory=LiveOptions)
 
     @property
@@ -89,6 +91,13 @@ class RunOptions:
             _ = self.retain_for_ms
         except ValueError as error:
             found.append(f"retain_for={error}")
+        try:
+            if duration_ms(self.hang_timeout) < 1000:
+                found.append(
+                    f"hang_timeout={self.hang_timeout!r} is less than a second; a busy worker would count as lost"
+                )
+        except ValueError as error:
+            found.append(f"hang_timeout={error}")
         if self.live.bytes_per_s < 1:
             found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
@@ -115,6 +124,7 @@ def run(
     stop: threading.Event | None = None,
     control: bool = True,
     fixed_plan: bool = False,
+    hang_timeout: Duration = HANG_TIMEOUT_S,
     copy_bytes_per_s: int | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
 ) -> RunResult:
@@ -136,7 +146,9 @@ def run(
     progress: called with a `BatchSummary` after every commit. stop: set it to end the run after the current batch.
     control: serve the control API on loopback, for `updraft status`, `rescale`, `move`, `drain` of the same user.
     fixed_plan: the first plan stays for the whole run, and nothing is kept or served that a change would need.
-    copy_bytes_per_s: how fast state may be copied between workers while a new plan is prepared, on average.
+    hang_timeout: a worker that gives no sign of life for so long is taken for lost (seconds, or "20 seconds"). Only where
+        `run` starts Spark itself; a session of your own needs the settings of `runtime.session.hang_settings`.
+    copy_bytes_per_s: how fast state may be copied between workers, for a new plan or for replicas, on average.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     """
     options = RunOptions(
@@ -153,6 +165,7 @@ def run(
         spark_conf=dict(spark_conf or {}),
         control=control,
         fixed_plan=fixed_plan,
+        hang_timeout=hang_timeout,
         live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
     )
     if problems := options.problems():
@@ -213,7 +226,12 @@ def _session(
     if active is not None:
         return active, None
     name = topology.name if isinstance(topology, Topology) else getattr(topology, "__name__", "updraft")
-    return start_session(name, master=options.master, conf=options.spark_conf)
+    return start_session(
+        name,
+        master=options.master,
+        conf=options.spark_conf,
+        hang_timeout_s=duration_ms(options.hang_timeout) / 1000,
+    )
 
 
 def _check_interval(options: RunOptions, session: SparkSession) -> None:
@@ -248,7 +266,10 @@ def _engine(
         )
 
     residence = Residence(state, placed=not embedded and not options.fixed_plan)
-    job = make_job(initial_plan(graph, workers, effective_from=state.committed + 1), workers)
+    plan = initial_plan(graph, workers, effective_from=state.committed + 1)
+    if not options.fixed_plan:
+        plan, _ = replicated(plan, graph, workers)
+    job = make_job(plan, workers)
     plans: Plans = FixedPlan(job)
     if not options.fixed_plan:
         plans = LiveTopology(

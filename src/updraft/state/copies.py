@@ -104,6 +104,12 @@ class Copies:
         whole = {worker for workers in self._whole.values() for worker in workers}
         return tuple(sorted(whole | {worker for worker, _ in self._parts}))
 
+    def has(self, worker: str, segment: str, task: int) -> bool:
+        """Whether a worker has a task's rows of a segment on its own disk."""
+        if worker in self._whole.get(segment, ()):
+            return True
+        return any(task in part.ref.tasks for part in self._parts.get((worker, segment), {}).values())
+
     def has_parts(self, worker: str) -> bool:
         """Whether a worker reads anything from parts."""
         return any(holder == worker for holder, _ in self._parts)
