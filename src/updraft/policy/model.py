@@ -77,12 +77,18 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLoad:
-    """One live worker. `cpu`: share of all its cores that was used."""
+    """One live worker. `cpu`: share of what it can use that it used. `capacity`: cores it can use, less than it has where a
+    cgroup limits it; None: all of them."""
 
     id: str
     cores: int = 1
+    capacity: float | None = None
     node: str = ""
     cpu: float | None = None
+
+    @property
+    def usable_cores(self) -> float:
+        return float(self.cores) if self.capacity is None else self.capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
