@@ -89,13 +89,13 @@ def spent_on_rows_s(batches: Sequence[BatchMetrics]) -> float:
     return total
 
 
-def worker_cpu(worker: str, cores: int, found: Window) -> float | None:
-    """Share of the worker's cores that was used."""
+def worker_cpu(worker: str, capacity: float, found: Window) -> float | None:
+    """Share of what the worker can use that it used."""
     used = [w.cpu_s for b in found.batches for w in b.workers if w.worker == worker]
     known = [value for value in used if value is not None]
     if not known or found.seconds <= 0:
         return None
-    return sum(known) / found.seconds / max(1, cores)
+    return sum(known) / found.seconds / (capacity or 1.0)
 
 
 def source_s_per_row(batches: Sequence[BatchMetrics]) -> float:

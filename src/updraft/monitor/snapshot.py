@@ -102,7 +102,13 @@ def snapshot_of(
         ),
         streams=_streams(shape, sums, sum(b.rows_in for b in found.batches)),
         workers=tuple(
-            WorkerLoad(id=w.worker, node=w.node, cores=w.cores, cpu=worker_cpu(w.worker, w.cores, found))
+            WorkerLoad(
+                id=w.worker,
+                node=w.node,
+                cores=w.cores,
+                capacity=_capacity(w, last),
+                cpu=worker_cpu(w.worker, _capacity(w, last), found),
+            )
             for w in sorted(here, key=lambda w: (len(w.worker), w.worker))
         ),
         period_s=period_s,
@@ -129,6 +135,12 @@ class _Part:
     now_s: float
     slot_s: float
     slots: int
+
+
+def _capacity(worker: WorkerUse, last: BatchMetrics | None) -> float:
+    """Of a worker that is there: its own batches know what a cgroup leaves it; a new one is taken to be like the others."""
+    known = {use.worker: use.capacity for use in last.workers if use.limit_cores is not None} if last else {}
+    return known.get(worker.worker, min(known.values(), default=worker.capacity))
 
 
 def _running(last: BatchMetrics | None) -> dict[str, int]:

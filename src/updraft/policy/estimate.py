@@ -88,7 +88,7 @@ def estimator_of(snapshot: Snapshot, settings: Settings) -> Estimator:
             if instance.worker is not None:
                 spent[instance.worker] = spent.get(instance.worker, 0.0) + (instance.cores or 0.0)
     extra = [
-        worker.cpu * worker.cores - spent.get(worker.id, 0.0)
+        worker.cpu * worker.usable_cores - spent.get(worker.id, 0.0)
         for worker in snapshot.workers
         if worker.cpu is not None
     ]
@@ -100,11 +100,11 @@ def estimator_of(snapshot: Snapshot, settings: Settings) -> Estimator:
     )
 
 
-def cores_of(snapshot: Snapshot, settings: Settings, workers: int) -> tuple[int, ...]:
-    """Cores of so many workers: those that are there, then such as would be added."""
-    here = [worker.cores for worker in snapshot.workers][:workers]
-    new = min((worker.cores for worker in snapshot.workers), default=settings.worker_cores)
-    return (*here, *([new] * (workers - len(here)))) or (settings.worker_cores,)
+def cores_of(snapshot: Snapshot, settings: Settings, workers: int) -> tuple[float, ...]:
+    """Cores that so many workers can use: those that are there, then such as would be added."""
+    here = [worker.usable_cores for worker in snapshot.workers][:workers]
+    new = min((worker.usable_cores for worker in snapshot.workers), default=float(settings.worker_cores))
+    return (*here, *([new] * (workers - len(here)))) or (float(settings.worker_cores),)
 
 
 def largest_share(operator: OperatorLoad, parallelism: int) -> float:

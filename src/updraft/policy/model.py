@@ -77,12 +77,18 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLoad:
-    """One live worker. `cpu`: share of all its cores that was used."""
+    """One live worker. `cpu`: share of what it can use that it used. `capacity`: cores it can use, less than it has where a
+    cgroup limits it; None: all of them."""
 
     id: str
     cores: int = 1
+    capacity: float | None = None
     node: str = ""
     cpu: float | None = None
+
+    @property
+    def usable_cores(self) -> float:
+        return float(self.cores) if self.capacity is None else self.capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +225,15 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMove:
+    """Tasks of an operator that should run on another worker."""
+
+    operator: str
+    tasks: tuple[int, ...]
+    to_worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What should run, why, what could not be satisfied, and what was held back by which rule."""
 
@@ -227,6 +242,7 @@ class Decision:
     shares: Mapping[str, float] = field(
         default_factory=dict
     )  # cores per instance by operator; empty: no limit
+    moves: tuple[TaskMove, ...] = ()  # beyond what other numbers of instances and workers move anyway
     rule: str = ""
     reasons: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()

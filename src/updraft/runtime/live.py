@@ -25,11 +25,13 @@ from updraft.control import (
     Journal,
     Outcome,
     Preview,
+    Replan,
     Request,
     Rescale,
     UnknownChange,
 )
-from updraft.control.proposals import preview_of, target_of
+from updraft.control.proposals import Place, leaving_of, preview_of, target_of
+from updraft.control.steering import Running
 from updraft.placement.copies import missing_copies, replicated
 from updraft.plan import Plan, Worker, strategy_named, without_workers
 from updraft.plan.migration import advance, advance_all, begin
@@ -108,6 +110,8 @@ class LiveTopology:
         self._alive = alive
         self._release = release
         self.journal = journal
+        self.place: Place | None = None  # placements by name; None: where the fewest tasks move
+        self.more_status: Callable[[], Mapping[str, Any]] = dict
         self._options = options
         self._turn = threading.RLock()  # whose holder moves a change on
         self._in_batch = threading.Lock()  # held by the engine from begin to commit of a batch
@@ -373,6 +377,11 @@ class LiveTopology:
                 change.over.wait(timeout_s)
         return self.change(change_id)
 
+    @property
+    def resting(self) -> bool:
+        """Whether no batch is being worked on."""
+        return not self._in_batch.locked()
+
     def status(self) -> Mapping[str, Any]:
         """How the run is doing."""
         manifest = self._checkpoint.manifest
@@ -397,7 +406,17 @@ class LiveTopology:
             "copies": self._copies_json(),
             "change": change.describe() if change is not None and change.outcome is Outcome.RUNNING else None,
             "last_change": ended[-1].record().to_json() if ended else None,
+            **self.more_status(),
         }
+
+    def running(self) -> Running:
+        """What a policy must know of the run besides what was measured."""
+        change, plan = self._change, self.job.plan
+        return Running(
+            plan=plan,
+            workers=self._workers(),
+            changing=change is not None and change.outcome is Outcome.RUNNING,
+        )
 
     def plan(self) -> Mapping[str, Any]:
         """The plan in effect, the workers there are, and about how large each task is."""
@@ -414,8 +433,8 @@ class LiveTopology:
             for number in range(len(change.plans)):
                 if not self._prepare_round(change, number, inherited if number == 0 else None):
                     return
-            if isinstance(change.request, Drain) and change.request.release:
-                self._release(change.request.worker)
+            for worker in released_by(change.request):
+                self._release(worker)
             self._over(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
             with self._turn:
@@ -426,7 +445,10 @@ class LiveTopology:
     def _prepare_round(self, change: Change, number: int, inherited: Migration | None) -> bool:
         """Until the round's plan is in effect and old copies are dropped; False: the change is over."""
         change.workers = self._workers()
-        job = self._make_job(change.plans[number], change.workers)
+        used, leaving = change.plans[number].workers(), leaving_of(change.request)
+        # A worker that is about to be given back must not get a source's partition, either.
+        staying = tuple(one for one in change.workers if one.id not in leaving or one.id in used)
+        job = self._make_job(change.plans[number], staying)
         job.warm(self.job)
         with self._turn:
             if change.outcome is not Outcome.RUNNING:
@@ -607,7 +629,7 @@ class LiveTopology:
             return
         self._spread_over = 0
         request = Rescale(parallelism=self.job.plan.parallelism())
-        if not dict(self._target(request).instances) == dict(self.job.plan.instances):
+        if dict(self._target(request).instances) != dict(self.job.plan.instances):
             try:
                 self.apply(request, who="updraft")
             except ChangeRefused as refusal:
@@ -690,8 +712,9 @@ class LiveTopology:
     def _target(self, request: Request) -> Plan:
         workers = self._workers()
         base = self._base()
-        target = target_of(request, base, self._graph, workers)
-        left = [w for w in workers if not (isinstance(request, Drain) and w.id == request.worker)]
+        target = target_of(request, base, self._graph, workers, self.place)
+        gone = leaving_of(request)
+        left = [worker for worker in workers if worker.id not in gone]
         return self._replicated(target, tuple(left), before=base)
 
     def _base(self) -> Plan:
@@ -732,6 +755,17 @@ class LiveTopology:
     def _write(self, change: Change) -> None:
         if self.journal is not None:
             self.journal.append(change.record())
+
+
+def released_by(request: Request) -> tuple[str, ...]:
+    """Workers that a request, once done, gives back to the cluster."""
+    match request:
+        case Drain(release=True):
+            return (request.worker,)
+        case Replan():
+            return request.release
+        case _:
+            return ()
 
 
 def _running(plan: Plan) -> frozenset[str]:
