@@ -55,6 +55,7 @@ class Report:
     seen_us: dict[str, int | None] = field(default_factory=dict)  # largest event time by source leg
     repaired: tuple[str, ...] = ()  # segments whose file on this worker was damaged and was replaced
     failure: Failure | None = None
+    shadow_of: int | None = None  # the instance whose input this one processed too, its output discarded
 
     def to_json(self) -> bytes:
         """Compact JSON."""
@@ -78,6 +79,8 @@ class Report:
             "tasks": self.tasks,
             "seen_us": self.seen_us,
         }
+        if self.shadow_of is not None:
+            value["shadow_of"] = self.shadow_of
         if self.repaired:
             value["repaired"] = self.repaired
         if self.failure is not None:
