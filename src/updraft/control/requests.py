@@ -71,6 +71,8 @@ def request_text(request: Mapping[str, Any]) -> str:
             return f"move {operator}:{ranges(tasks)} --to {worker}"
         case {"kind": "drain", "worker": worker}:
             return f"drain {worker}" + ("" if request.get("release", True) else " --no-release")
+        case {"kind": "recover", "lost": list() as lost}:
+            return f"recover from the loss of {', '.join(map(str, lost))}"
         case _:
             return str(request.get("kind", "change"))
 
