@@ -33,7 +33,9 @@ def build(source: str, out: ud.sinks.MemorySink, replicas: int) -> ud.Topology:
         return spark.readStream.schema("number LONG").option("maxFilesPerTrigger", 1).parquet(source)
 
     numbers = app.source("numbers", frame).key_by("number")
-    counted = numbers.count("n", name="counted", tasks=TASKS, parallelism=3, replicas=replicas)
+    counted = numbers.count(
+        "n", name="counted", tasks=TASKS, parallelism=3, replicas=replicas, replication="active"
+    )
     changed = counted.key_by("number")
     changed.aggregate(
         name="changed", tasks=TASKS, parallelism=2, replicas=replicas, n=ud.max("n"), times=ud.count()
@@ -88,6 +90,9 @@ def killed(run: Run) -> list[Told]:
     two = lose(run, used[:2])
     copies_follow(run)
     everyone = lose(run, [worker for worker in run.workers() if worker in run.pids])
+    everyone["twins"] = len(
+        run.live._residence._copies._twins
+    )  # files that shadows made as the primaries did
     return [one, two, everyone]
 
 

@@ -66,6 +66,7 @@ def test_lost_workers_are_replaced_by_holders_of_copies(told: dict[str, dict[str
     assert list(one["phases"]) == ["detect", "replan", "promote", "rerun", "rereplicate", "done"]
     assert everyone["request"]["restored"] == 2 * 16  # every task of both operators, from the checkpoint
     assert everyone["request"]["promoted"] == 0
+    assert everyone["twins"] > 0
 
 
 def test_a_frozen_worker_is_replaced_and_harms_nobody_when_it_comes_back(

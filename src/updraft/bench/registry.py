@@ -15,6 +15,8 @@ BENCHES: Mapping[str, str] = {
     "latency": "updraft.bench.latency",
     "migrate": "updraft.bench.migrate",
     "place-scale": "updraft.bench.place_scale",
+    "recover": "updraft.bench.recover",
+    "replicate": "updraft.bench.replicate",
     "rescale": "updraft.bench.rescale",
     "state-size": "updraft.bench.state_size",
     "throughput": "updraft.bench.throughput",

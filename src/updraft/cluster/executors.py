@@ -12,8 +12,8 @@ from updraft.errors import ClusterError
 _MAIN = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
-def executors(name: str, home: Path) -> dict[str, ProcessId]:
-    """By executor id, the JVMs of the cluster's only application; ids are those of `Worker.id`."""
+def executors(name: str, home: Path, app_id: str | None = None) -> dict[str, ProcessId]:
+    """By executor id, which is that of `Worker.id`, the JVMs of an application; None: of the only one there is."""
     record = load(home, name)
     if record is None:
         raise ClusterError(f"no cluster '{name}' is running")
@@ -22,6 +22,8 @@ def executors(name: str, home: Path) -> dict[str, ProcessId]:
         try:
             words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
+            continue
+        if app_id is not None and app_id.encode() not in words:
             continue
         if _MAIN in words and b"--executor-id" in words:
             found[words[words.index(b"--executor-id") + 1].decode()] = process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -107,12 +107,18 @@ class InstanceRun:
 
     def _stateful(self, node: StatefulNode, instance: Instance, arrived: Arrived) -> None:
         work = self.report.work.setdefault(node.name, OperatorWork())
+        batch, shadow_of = self.batch, self.report.shadow_of
+        if shadow_of is not None:
+            # To the operator it is the instance itself, or it could come to other results; the checkpoint is the instance's.
+            levels = self.batch.levels.get((node.name, instance.index), {})
+            batch = replace(batch, publish=False, levels={(node.name, shadow_of): levels})
+            instance = replace(instance, index=shadow_of)
         with _Watch(self, node.name, work, _task_text(instance.tasks)):
             done = run_stateful(
                 node=node,
                 instance=instance,
                 arrived=arrived,
-                batch=self.batch,
+                batch=batch,
                 storage=self.storage,
                 watermarks=self._watermarks(node.name),
             )
@@ -121,6 +127,8 @@ class InstanceRun:
         work.rows_out += done.rows.num_rows
         self.report.sealed = dict(done.sealed)
         self.report.repaired = done.repaired
+        if shadow_of is not None:
+            return
         self.pieces.extend(
             Piece(kind=Kind.SEGMENT, level=END, slot=0, edge=0, sender=self.sender, payload=payload)
             for payload in done.shipped

@@ -31,7 +31,7 @@ from updraft.policy.registry import Policy
 from updraft.policy.settings import Settings
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
-from updraft.runtime.engine import Engine, FixedPlan, Plans
+from updraft.runtime.engine import Engine, FixedPlan, Plans, Unpublished
 from updraft.runtime.frames import leg_frames, leg_schemas, united
 from updraft.runtime.job import BatchJob
 from updraft.runtime.live import LiveOptions, LiveTopology
@@ -401,14 +401,19 @@ class _Run:
 
     def go(self) -> RunResult:
         started = time.perf_counter()
-        for batch in self.engine.checkpoint.batches_to_repeat():
-            if not self.stopper.wanted:
-                self._repeat(batch)
+        # Counted from where the repeated batches end.
         limit = None
         if self.options.max_batches is not None:
-            limit = self.engine.checkpoint.committed + self.options.max_batches
-        self.engine.should_halt = lambda batch: self.stopper.wanted or (limit is not None and batch > limit)
-        reason = self._until_end(limit)
+            repeated = self.engine.checkpoint.batches_to_repeat()
+            limit = (
+                max(self.engine.checkpoint.committed, *repeated)
+                if repeated
+                else self.engine.checkpoint.committed
+            )
+            limit += self.options.max_batches
+        reason = None
+        while reason is None:
+            reason = self._catch_up_and_run(limit)
         return RunResult(
             topology=self.engine.graph.name,
             reason=reason,
@@ -420,6 +425,26 @@ class _Run:
             checkpoint=self.engine.checkpoint.path,
             spark_log=self.log,
         )
+
+    def _catch_up_and_run(self, limit: int | None) -> str | None:
+        """Repeat what the checkpoint lacks, then go on until the end; None: begin again after the last published commit.
+
+        That is needed when workers are lost between two commits of a relaxed interval, with versions that only they had.
+        """
+        try:
+            for batch in self.engine.checkpoint.batches_to_repeat():
+                if not self.stopper.wanted:
+                    self._repeat(batch)
+            self.engine.should_halt = lambda batch: (
+                self.stopper.wanted or (limit is not None and batch > limit)
+            )
+            return self._until_end(limit)
+        except Unpublished:
+            repeat = self.engine.checkpoint.go_back()
+            log.warning("batches %d to %d are repeated from the source", repeat.start, repeat.stop - 1)
+            self.engine.failure = None
+            self.engine.ended.clear()
+            return None
 
     def _until_end(self, limit: int | None) -> str:
         """`_watch` of a query that is started again if only a Python process of a source was slow to come up."""

@@ -47,6 +47,7 @@ from updraft.plan.protocol import (
     WorkerLost,
 )
 from updraft.plan.replication import Backlog
+from updraft.plan.shadows import with_shadows
 from updraft.runtime.change import ENDED, Change
 from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.follower import Follower
@@ -138,6 +139,8 @@ class LiveTopology:
         self._known: frozenset[str] = frozenset()  # workers when copies were last placed
         self._spread_over = 0  # after a loss: so many workers there were
         self._missing = 0
+        self._lost_any = False
+        self._job_is_old = False  # other workers are to have shadows than its program knows
         self._follower: Follower | None = None
         if transfer is not None and any(node.replicas > 1 for node in graph.stateful):
             self._follower = Follower(
@@ -163,7 +166,11 @@ class LiveTopology:
             if self._follower is not None:
                 self._follower.start()
         self._abandoned = False
-        self.repair(batch)
+        if not self.repair(batch) and self._job_is_old:
+            with self._turn:
+                self._retired_jobs.append(self.job)
+                self.job = self._make_job(self.job.plan.effective(batch), self._workers())
+        self._job_is_old = False
         change = self._change
         if change is not None and change.is_near:
             started = time.perf_counter()
@@ -192,6 +199,7 @@ class LiveTopology:
                 silent_s=time.perf_counter() - self._seen_s,
             )
             self._begin_recovery(recovery)
+            self._lost_any = True
             for worker in lost:
                 self._residence.lose(worker)
             workers = self._await_workers()
@@ -223,6 +231,11 @@ class LiveTopology:
         )
         return True
 
+    def take_loss(self) -> bool:
+        """Whether workers were lost since the last call."""
+        lost, self._lost_any = self._lost_any, False
+        return lost
+
     def _watch_batches(self) -> None:
         """Abandon a batch, and copies, whose worker is gone: Spark would let their tasks wait for it."""
         assert self._transfer is not None
@@ -232,7 +245,7 @@ class LiveTopology:
                 continue
             alive = self._alive()
             self._transfer.abandon(alive)
-            if _running(self.job.plan) - alive:
+            if self._running() - alive:
                 if in_batch:
                     self._abandoned = True
                     self.abandon()
@@ -242,11 +255,16 @@ class LiveTopology:
 
     def _lost(self) -> frozenset[str]:
         """Workers that are to run something and are gone; one that only holds copies is `tend`'s business."""
-        planned = _running(self.job.plan)
+        planned = self._running()
         lost = planned - self._alive() if planned else planned
         if not lost:
             self._seen_s = time.perf_counter()
         return lost
+
+    def _running(self) -> frozenset[str]:
+        """Workers without which a batch cannot be run."""
+        instances = with_shadows(self.job.plan, self._graph).plan.instances
+        return frozenset(i.worker for found in instances.values() for i in found if i.worker is not None)
 
     def _await_workers(self) -> tuple[Worker, ...]:
         """The workers there are; if all are gone, Spark may still start new ones."""
@@ -608,13 +626,14 @@ class LiveTopology:
         if not self._turn.acquire(blocking=False):
             return  # a change or a repair is at it
         try:
-            if alive != self._known and _running(self.job.plan) <= alive:
+            if alive != self._known and self._change is None and self._running() <= alive:
                 workers = self._workers()
                 self._forget_holders(frozenset(self.job.plan.workers()) - alive)
                 plan = self._replicated(self.job.plan, workers, before=self.job.plan)
                 if not plan.same_placement(self.job.plan):
-                    # Copies are no part of the job: it goes on with the new plan from the next batch.
+                    # Copies are no part of the job, which goes on with them; only shadows need another one.
                     self.job.plan = replace(plan, version=self.job.plan.version + 1)
+                    self._job_is_old = any(node.active for node in self._graph.stateful)
                 self._known = frozenset(worker.id for worker in workers)
             change = self._change
             self._residence.sweep(self.job.plan, *(change.plans if change is not None else ()))
@@ -629,11 +648,11 @@ class LiveTopology:
             return
         self._spread_over = 0
         request = Rescale(parallelism=self.job.plan.parallelism())
-        if dict(self._target(request).instances) != dict(self.job.plan.instances):
-            try:
+        try:
+            if dict(self._target(request).instances) != dict(self.job.plan.instances):
                 self.apply(request, who="updraft")
-            except ChangeRefused as refusal:
-                log.warning("instances stay where they are after the loss: %s", refusal)
+        except ChangeRefused as refusal:
+            log.warning("instances stay where they are after the loss: %s", refusal)
 
     def _forget_holders(self, lost: frozenset[str]) -> None:
         """Workers that only held copies are gone: nothing is run again, their copies are made elsewhere."""

@@ -58,6 +58,7 @@ class Report:
     )
     repaired: tuple[str, ...] = ()  # segments whose file on this worker was damaged and was replaced
     failure: Failure | None = None
+    shadow_of: int | None = None  # the instance whose input this one processed too, its output discarded
 
     def to_json(self) -> bytes:
         """Compact JSON."""
@@ -83,6 +84,8 @@ class Report:
         }
         if self.process is not None:
             value["process"] = self.process
+        if self.shadow_of is not None:
+            value["shadow_of"] = self.shadow_of
         if self.repaired:
             value["repaired"] = self.repaired
         if self.failure is not None:

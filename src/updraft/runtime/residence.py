@@ -18,7 +18,7 @@ from updraft.runtime.reports import Report
 from updraft.runtime.transfer import Transfer
 from updraft.state.copies import Copies, as_sealed
 from updraft.state.manifest import TableKey, task_chains
-from updraft.state.spec import Level, Sealed
+from updraft.state.spec import Level, Sealed, SegmentRef
 
 log = logging.getLogger("updraft.run")
 
@@ -47,19 +47,30 @@ class Residence:
         """What a batch sealed, by operator and table, in the manifest's terms."""
         found: dict[TableKey, list[tuple[tuple[int, ...], Sealed]]] = {}
         for report in sorted(reports, key=lambda r: (r.level, r.slot)):
-            for table, sealed in report.sealed.items():
+            for table, sealed in report.sealed.items() if report.shadow_of is None else ():
                 assert report.operator is not None
-                found.setdefault((report.operator, table), []).extend(as_sealed(report.tasks, sealed))
+                with self._lock:
+                    named = self._copies.as_parts(sealed)
+                found.setdefault((report.operator, table), []).extend(as_sealed(report.tasks, named))
         return found
 
     def committed(self, reports: Iterable[Report]) -> None:
         """The batch of these reports is committed: who sealed a segment has it."""
         if not self._placed:
             return
+        found = tuple(reports)
+        made: dict[tuple[str | None, int | None, str], SegmentRef] = {}
         with self._lock:
-            for report in reports:
-                for sealed in report.sealed.values():
+            for report in found:
+                for table, sealed in report.sealed.items() if report.shadow_of is None else ():
+                    made[report.operator, report.instance, table] = sealed.added
                     self._copies.add_whole(report.worker, sealed.added.name)
+            for report in found:
+                for table, sealed in report.sealed.items() if report.shadow_of is not None else ():
+                    whole = made.get((report.operator, report.shadow_of, table))
+                    # Made of the same rows it is the same file; if it is not, the segment itself is copied.
+                    if whole is not None and whole.checksum == sealed.added.checksum:
+                        self._copies.add_twin(report.worker, whole.name, sealed.added)
 
     def retired(self, segments: tuple[str, ...]) -> tuple[str, ...]:
         """Files to delete with segments that no kept commit needs."""

@@ -50,6 +50,7 @@ class Copies:
     _parts: dict[tuple[str, str], dict[str, Part]] = field(
         default_factory=dict
     )  # (worker, segment) -> by name
+    _twins: dict[str, str] = field(default_factory=dict)  # file that a shadow made -> its segment
 
     def add_whole(self, worker: str, segment: str) -> None:
         """A worker sealed a segment."""
@@ -58,6 +59,22 @@ class Copies:
     def add_part(self, worker: str, part: Part) -> None:
         """A worker got the rows of some tasks."""
         self._parts.setdefault((worker, part.segment), {})[part.ref.name] = part
+
+    def add_twin(self, worker: str, segment: str, ref: SegmentRef) -> None:
+        """A worker made the same file itself, under another name."""
+        self._twins[ref.name] = segment
+        self.add_part(worker, Part(segment=segment, ref=ref))
+
+    def as_parts(self, sealed: Sealed) -> Sealed:
+        """What an instance sealed, with twins named as the parts they are."""
+        twins = {n: part_name(self._twins[n], n) for n in sealed.replaced if n in self._twins}
+        if not twins:
+            return sealed
+        return replace(
+            sealed,
+            replaced=tuple(twins.get(name, name) for name in sealed.replaced),
+            only={twins.get(name, name): tasks for name, tasks in sealed.only.items()},
+        )
 
     def local_levels(self, worker: str, levels: Iterable[Level], tasks: Iterable[int]) -> tuple[Level, ...]:
         """Levels of these tasks as this worker can read them: parts where it has parts, else the whole segment.
@@ -90,6 +107,8 @@ class Copies:
             self._whole.pop(name, None)
         for worker, segment in [key for key in self._parts if key[1] in gone]:
             files += self._parts.pop((worker, segment))
+        for name in [name for name, segment in self._twins.items() if segment in gone]:
+            del self._twins[name]
         return files
 
     def forget_worker(self, worker: str) -> None:
