@@ -104,16 +104,13 @@ def topology(
     largest: int = 3,
     tasks: int = 20,
     parallelism: int = 2,
-    generators: int | None = None,
 ) -> Any:
     """Input, Generator, Detector, Reporter over a load of `Transactions`."""
     import updraft as ud
 
     app = ud.Topology("fpd")
     transactions = app.source("input", load.frame, schema=load.schema).with_watermark("ts")
-    patterns = transactions.map(
-        Candidates(largest), name="generator", schema=PATTERNS, parallelism=generators
-    )
+    patterns = transactions.map(Candidates(largest), name="generator", schema=PATTERNS)
     windows = patterns.key_by("pattern").window(ud.sliding(size_s, slide_s), emit="update")
     counted = windows.count("count", name="detector", tasks=tasks, parallelism=parallelism)
     frequent = counted.filter(Frequent(support), name="support")

@@ -33,7 +33,7 @@ POOL = 20_000
 class Canned:
     """A generator whose rows repeat after `POOL`, but for their times."""
 
-    generator: Generator
+    generator: Tweets | Transactions
 
     @property
     def schema(self) -> pa.Schema:
@@ -46,7 +46,7 @@ class Canned:
 
 
 @lru_cache(maxsize=2)
-def _pool(generator: Generator) -> pa.Table:
+def _pool(generator: Tweets | Transactions) -> pa.Table:
     # Times only decide what is in fashion: a pool that spans some minutes has several fashions.
     return generator.rows(0, np.arange(POOL, dtype=np.int64) * 10_000).combine_chunks()
 

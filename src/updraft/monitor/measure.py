@@ -96,7 +96,7 @@ def source_s(batch: BatchMetrics) -> float:
     for source in batch.sources:
         busy[source.worker].append(source.wall_s)
     return max(
-        (max(max(walls), sum(walls) / cores.get(worker, len(walls))) for worker, walls in busy.items()),
+        (max(*walls, sum(walls) / cores.get(worker, len(walls))) for worker, walls in busy.items()),
         default=0.0,
     )
 

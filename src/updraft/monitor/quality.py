@@ -20,7 +20,7 @@ def degradation(
     start_s: float = 0.0,
     slot_s: float = SLOT_S,
 ) -> float:
-    """Mean over slots of |input − throughput| / input, from `start_s` on for `seconds`; `arrived`: rows by a time after the start.
+    """Mean over slots of |input − throughput| / input, for `seconds` from `start_s` on; `arrived`: rows by a time after that.
     A batch's rows count over the time since the batch before ended: with batches of a second, counting them at one
     instant would measure where slots happen to end."""
     edges = np.arange(0.0, seconds + 1e-9, slot_s)
