@@ -58,3 +58,13 @@ def worker_seconds(batches: Sequence[BatchMetrics], *, start_s: float, end_s: fl
     for (from_s, _), (to_s, workers) in pairwise(marks):
         total += workers * max(0.0, min(to_s, end_s) - max(from_s, start_s))
     return total + marks[-1][1] * max(0.0, end_s - max(start_s, marks[-1][0]))
+
+
+def instance_seconds(batches: Sequence[BatchMetrics], operator: str) -> float:
+    """Instances of an operator times how long, from the begin of the first batch to the end of the last."""
+    total, before_s = 0.0, batches[0].started_s if batches else 0.0
+    for batch in batches:
+        count = len({work.instance for work in batch.instances if work.operator == operator})
+        total += count * max(0.0, batch.ended_s - before_s)
+        before_s = batch.ended_s
+    return total

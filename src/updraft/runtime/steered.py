@@ -23,7 +23,7 @@ from updraft.policy.settings import InvalidSettings, Settings, check, settings_f
 from updraft.runtime.engine import Engine
 from updraft.runtime.live import LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress
-from updraft.runtime.workers import ask_for_workers
+from updraft.runtime.workers import ask_for_workers, is_embedded
 from updraft.topology import Topology
 from updraft.topology.records import SourceRecord
 
@@ -123,12 +123,15 @@ def steered(
         store = MetricsStore(None if directory is None else directory / METRICS_FILE, say=log.warning)
         stack.callback(store.close)
         feed = Feed(shape.topology, store, backlog=backlog_of(app))
+        settings = options.settings_found()
+        if is_embedded(context):
+            settings = replace(settings, worker_cores=context.defaultParallelism)
         loop = ControlLoop(
             topology=live,
             shape=shape,
             feed=feed,
             decisions=Decisions(_file(directory, options)),
-            options=options.loop_options(),
+            options=replace(options.loop_options(), settings=settings),
             ask_workers=lambda total: ask_for_workers(context, total),
             idle=lambda: trigger is None and live.resting,
             told=told or (lambda record: None),
