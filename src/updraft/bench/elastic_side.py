@@ -258,7 +258,7 @@ def _history(batches: Sequence[BatchMetrics], start_s: float) -> list[dict[str, 
 def _estimate_error(batches: Sequence[BatchMetrics], live: LiveTopology) -> float | None:
     """Mean relative error of CPU estimates on samples that were not learnt from (paper 5: below 3 %)."""
     try:
-        _, accuracy = learn(batches, shape_of(live._graph), seed=7, slot_s=5.0, networks=True)
+        _, accuracy = learn(batches, shape_of(live.graph), seed=7, slot_s=5.0, networks=True)
     except ProfileError:
         return None
     return None if accuracy.mean is None else round(accuracy.mean, 4)

@@ -15,6 +15,7 @@ BENCHES: Mapping[str, str] = {
     "elastic": "updraft.bench.elastic",
     "latency": "updraft.bench.latency",
     "migrate": "updraft.bench.migrate",
+    "monitor": "updraft.bench.monitor",
     "place-scale": "updraft.bench.place_scale",
     "rescale": "updraft.bench.rescale",
     "state-size": "updraft.bench.state_size",
