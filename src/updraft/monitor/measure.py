@@ -85,8 +85,20 @@ def spent_on_rows_s(batches: Sequence[BatchMetrics]) -> float:
         for work in batch.instances:
             levels[work.level][work.worker, work.slot] += work.wall_s
         total += sum(max(busy.values()) for busy in levels.values())
-        total += max((source.wall_s for source in batch.sources), default=0.0)
+        total += source_s(batch)
     return total
+
+
+def source_s(batch: BatchMetrics) -> float:
+    """How long the source stage took: partitions on one worker share its cores."""
+    cores = {use.worker: max(1, use.cores) for use in batch.workers}
+    busy: dict[str, list[float]] = defaultdict(list)
+    for source in batch.sources:
+        busy[source.worker].append(source.wall_s)
+    return max(
+        (max(*walls, sum(walls) / cores.get(worker, len(walls))) for worker, walls in busy.items()),
+        default=0.0,
+    )
 
 
 def worker_cpu(worker: str, capacity: float, found: Window) -> float | None:
@@ -100,7 +112,7 @@ def worker_cpu(worker: str, capacity: float, found: Window) -> float | None:
 
 def source_s_per_row(batches: Sequence[BatchMetrics]) -> float:
     rows = sum(b.rows_in for b in batches)
-    spent_s = sum(max((source.wall_s for source in b.sources), default=0.0) for b in batches)
+    spent_s = sum(source_s(b) for b in batches)
     return spent_s / rows if rows > 0 else 0.0
 
 

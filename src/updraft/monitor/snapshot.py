@@ -119,6 +119,7 @@ def snapshot_of(
         latency_s=max((b.latency_s for b in found.batches if b.latency_s is not None), default=None),
         pressure=pressure,
         source_s_per_row=source_s_per_row(found.batches),
+        source_partitions=max((len(b.sources) for b in found.batches), default=0),
         change_cost_s=change_cost_s(known),
         gaps=gaps,
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from math import ceil
 from typing import Protocol
 
 from updraft.policy.model import Configuration, OperatorLoad, Snapshot, Stream
@@ -146,11 +147,21 @@ def estimate(
         time = max(heaviest.values(), default=0.0)
     else:
         # A worker with more instances of a level than cores runs them in turn.
-        time = snapshot.source_s_per_row * rows_per_s + sum(
+        time = source_time(snapshot, cores) * rows_per_s + sum(
             max(longest[level], *(used / n for used, n in zip(found, cores, strict=True)))
             for level, found in per_level.items()
         )
     return Estimate(instance_cores=heaviest, time=time, worker_cpu=worker_cpu)
+
+
+def source_time(snapshot: Snapshot, cores: Sequence[float]) -> float:
+    """Seconds of the source stage per row on other workers: its partitions are dealt to their cores, in rounds."""
+    parts = snapshot.source_partitions
+    if not parts or not snapshot.workers:
+        return snapshot.source_s_per_row
+    now = sum(worker.cores for worker in snapshot.workers)
+    each = now / len(snapshot.workers)
+    return snapshot.source_s_per_row * ceil(parts / (len(cores) * each)) / ceil(parts / now)
 
 
 def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings) -> float:

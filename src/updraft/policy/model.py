@@ -107,7 +107,10 @@ class Snapshot:
     backlog_growth_per_s: float | None = None
     latency_s: float | None = None
     pressure: float | None = None  # share of the time spent on rows; 1.0: saturated
-    source_s_per_row: float = 0.0  # time of the source stage per input row
+    source_s_per_row: float = 0.0  # time of the source stage per input row, on the workers there are
+    source_partitions: int = (
+        0  # into which that stage is divided; 0: not known, it takes as long on any number of workers
+    )
     change_cost_s: float | None = None  # delay that recent changes added, measured
     gaps: tuple[str, ...] = ()  # what is missing, in words
 

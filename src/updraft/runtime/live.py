@@ -109,10 +109,13 @@ class LiveTopology:
         self._reads_checkpoint = checkpoint.local is not None
         self._workers = workers
         self._alive = alive
-        self._release = release
+        self.release = release  # gives a worker that has nothing left back to the cluster
         self.journal = journal
         self.place: Place | None = None  # placements by name; None: where the fewest tasks move
         self.more_status: Callable[[], Mapping[str, Any]] = dict
+        self.given_up: Callable[[], frozenset[str]] = (
+            frozenset  # workers that topologies beside this one left
+        )
         self._options = options
         self._turn = threading.RLock()  # whose holder moves a change on
         self._in_batch = threading.Lock()  # held by the engine from begin to commit of a batch
@@ -396,6 +399,11 @@ class LiveTopology:
         return self.change(change_id)
 
     @property
+    def graph(self) -> Graph:
+        """What runs."""
+        return self._graph
+
+    @property
     def resting(self) -> bool:
         """Whether no batch is being worked on."""
         return not self._in_batch.locked()
@@ -430,9 +438,11 @@ class LiveTopology:
     def running(self) -> Running:
         """What a policy must know of the run besides what was measured."""
         change, plan = self._change, self.job.plan
+        here, gone = self._workers(), self.given_up()
         return Running(
             plan=plan,
-            workers=self._workers(),
+            workers=tuple(worker for worker in here if worker.id not in gone),
+            leaving=tuple(worker.id for worker in here if worker.id in gone),
             changing=change is not None and change.outcome is Outcome.RUNNING,
         )
 
@@ -452,7 +462,7 @@ class LiveTopology:
                 if not self._prepare_round(change, number, inherited if number == 0 else None):
                     return
             for worker in released_by(change.request):
-                self._release(worker)
+                self.release(worker)
             self._over(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
             with self._turn:
@@ -785,10 +795,6 @@ def released_by(request: Request) -> tuple[str, ...]:
             return request.release
         case _:
             return ()
-
-
-def _running(plan: Plan) -> frozenset[str]:
-    return frozenset(i.worker for found in plan.instances.values() for i in found if i.worker is not None)
 
 
 def _phase(change: Change) -> Phase | None:
