@@ -48,6 +48,16 @@ def run(
         list[str] | None,
         typer.Option(metavar="OP", help="Drop the stored state of this removed operator; may be repeated."),
     ] = None,
+    enforce: Annotated[
+        bool,
+        typer.Option(
+            "--enforce", help="Every instance in a cgroup of its own: CPU shares hold, use is counted."
+        ),
+    ] = False,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OP=CORES", help="CPU share of each instance of OP; may be repeated."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
@@ -71,6 +81,7 @@ def run(
     if debug:
         context.find_root().params["debug"] = True
     spark_conf = parse_settings(settings or ())
+    shares = parse_shares(share or ())
     pace = None if trigger is None else parse_trigger(trigger)
     from updraft.cli.target import load_target
     from updraft.java import require_java
@@ -93,6 +104,8 @@ def run(
             retain_for=retain_for,
             allow_dropped=tuple(allow_dropped or ()),
             spark_conf=spark_conf,
+            enforce=enforce,
+            shares=shares or None,
             progress=progress.batch,
         )
     if json_:
@@ -117,6 +130,25 @@ def parse_trigger(written: str) -> str:
         return f"{duration_ms(written)} milliseconds"
     except ValueError as error:
         raise UpdraftError(f"--trigger {error}") from error
+
+
+def parse_shares(given: Sequence[str]) -> dict[str, float]:
+    """OP=CORES strings as a dict; UpdraftError lists every one that is none."""
+    found: dict[str, float] = {}
+    wrong: list[str] = []
+    for one in given:
+        name, _, cores = one.rpartition("=")
+        try:
+            found[name.strip()] = float(cores)
+        except ValueError:
+            wrong.append(one)
+        if not name.strip():
+            wrong.append(one)
+    if wrong:
+        raise UpdraftError(
+            "--share wants OP=CORES, such as count=0.4; got: " + ", ".join(dict.fromkeys(wrong))
+        )
+    return found
 
 
 def parse_settings(given: Sequence[str]) -> dict[str, str]:

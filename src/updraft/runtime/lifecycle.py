@@ -35,6 +35,7 @@ from updraft.runtime.progress import BatchSummary, Progress, RunResult
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
 from updraft.runtime.session import start_session
+from updraft.runtime.shares import ShareTable, remove_run_groups
 from updraft.runtime.transfer import Transfer
 from updraft.runtime.workers import is_embedded, list_workers, release_worker, wait_for_workers, worker_ids
 from updraft.sinks import Wants, as_sink
@@ -68,6 +69,7 @@ class RunOptions:
     control: bool = True
     fixed_plan: bool = False
     live: LiveOptions = field(default_factory=LiveOptions)
+    shares: Mapping[str, float] | None = None  # None: not enforced
 
     @property
     def retain_for_ms(self) -> int | None:
@@ -116,6 +118,8 @@ def run(
     control: bool = True,
     fixed_plan: bool = False,
     copy_bytes_per_s: int | None = None,
+    enforce: bool = False,
+    shares: Mapping[str, float] | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
 ) -> RunResult:
     """Run a topology until it is stopped.
@@ -137,6 +141,9 @@ def run(
     control: serve the control API on loopback, for `updraft status`, `rescale`, `move`, `drain` of the same user.
     fixed_plan: the first plan stays for the whole run, and nothing is kept or served that a change would need.
     copy_bytes_per_s: how fast state may be copied between workers while a new plan is prepared, on average.
+    enforce: every instance works in a cgroup of its own on its worker, within the CPU share that the policy or `shares` gives
+        it, and its CPU use is read from there. Where no cgroup can be made: one warning, and use is only measured.
+    shares: cores for each instance by operator, such as {"count": 0.4} ("source": a partition of the source); implies enforce.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     """
     options = RunOptions(
@@ -154,6 +161,7 @@ def run(
         control=control,
         fixed_plan=fixed_plan,
         live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
+        shares=dict(shares or {}) if enforce or shares else None,
     )
     if problems := options.problems():
         raise UpdraftError("run() cannot start: " + "; ".join(problems))
@@ -171,6 +179,8 @@ def run(
         state = stack.enter_context(open_checkpoint(graph, options, session))
         graph = prune_legs(graph)
         engine = _engine(session, graph, state, options, progress)
+        if options.shares is not None:
+            stack.callback(remove_run_groups, session.sparkContext, engine.storage.run_id)
         stack.callback(engine.plans.close)
         if isinstance(engine.plans, LiveTopology):
             engine.plans.abandon = engine.abandon_batch
@@ -248,7 +258,9 @@ def _engine(
         )
 
     residence = Residence(state, placed=not embedded and not options.fixed_plan)
-    job = make_job(initial_plan(graph, workers, effective_from=state.committed + 1), workers)
+    first = initial_plan(graph, workers, effective_from=state.committed + 1)
+    shares = ShareTable(first.instances, options.shares)
+    job = make_job(first, workers)
     plans: Plans = FixedPlan(job)
     if not options.fixed_plan:
         plans = LiveTopology(
@@ -263,9 +275,17 @@ def _engine(
             release=lambda worker: release_worker(context, worker),
             journal=_journal(state),
             options=options.live,
+            shares=shares,
         )
     return Engine(
-        spark=session, graph=graph, plans=plans, residence=residence, checkpoint=state, progress=progress
+        spark=session,
+        graph=graph,
+        plans=plans,
+        residence=residence,
+        checkpoint=state,
+        storage=storage,
+        progress=progress,
+        shares=shares,
     )
 
 

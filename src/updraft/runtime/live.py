@@ -47,6 +47,7 @@ from updraft.runtime.change import ENDED, Change
 from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.job import BatchJob
 from updraft.runtime.residence import Residence
+from updraft.runtime.shares import ShareTable
 from updraft.runtime.transfer import Transfer, pause_s
 from updraft.state.manifest import stored_size, task_chains
 from updraft.topology.graph import Graph
@@ -92,6 +93,7 @@ class LiveTopology:
         release: Callable[[str], None],
         journal: Journal | None,
         options: LiveOptions,
+        shares: ShareTable | None = None,
     ) -> None:
         self._graph = graph
         self._checkpoint = checkpoint
@@ -104,6 +106,7 @@ class LiveTopology:
         self._release = release
         self.journal = journal
         self._options = options
+        self._shares = shares or ShareTable()
         self._turn = threading.RLock()  # whose holder moves a change on
         self._in_batch = threading.Lock()  # held by the engine from begin to commit of a batch
         self._asked = threading.Lock()  # one request at a time
@@ -268,6 +271,10 @@ class LiveTopology:
             self._thread.start()
             return ChangeTicket(change_id=change.id, preview=preview)
 
+    def set_shares(self, cores: Mapping[str, float]) -> bool:
+        """CPU shares of instances by operator, from the next batch on; no plan changes. False: nothing to change."""
+        return self._shares.change(cores)
+
     def _conclude(self, change: Change) -> None:
         """A switch is over with the first commit after it; without batches nobody will come to say so."""
         deadline = time.monotonic() + 1.0
@@ -328,6 +335,7 @@ class LiveTopology:
             "workers": [_worker_json(worker) for worker in self._workers()],
             "state_rows": rows,
             "state_bytes": size,
+            "shares": self._shares.to_json(),
             "change": change.describe() if change is not None and change.outcome is Outcome.RUNNING else None,
             "last_change": ended[-1].record().to_json() if ended else None,
         }

@@ -54,6 +54,11 @@ class Report:
     tasks: tuple[int, ...] = ()
     seen_us: dict[str, int | None] = field(default_factory=dict)  # largest event time by source leg
     repaired: tuple[str, ...] = ()  # segments whose file on this worker was damaged and was replaced
+    share_cores: float | None = None  # that it may use; None: no limit
+    group_cpu_s: float | None = None  # what its group used, all threads; None: not counted by the kernel
+    throttled_s: float | None = None  # for how long its share held it back
+    unenforced: str | None = None  # why shares are not enforced on its worker
+    notes: tuple[str, ...] = ()
     failure: Failure | None = None
 
     def to_json(self) -> bytes:
@@ -80,6 +85,9 @@ class Report:
         }
         if self.repaired:
             value["repaired"] = self.repaired
+        for name in ("share_cores", "group_cpu_s", "throttled_s", "unenforced", "notes"):
+            if (found := getattr(self, name)) not in (None, ()):
+                value[name] = found
         if self.failure is not None:
             value["failure"] = [
                 getattr(self.failure, name)
@@ -101,6 +109,7 @@ class Report:
         value["sealed"] = {name: _sealed_from(sealed) for name, sealed in value["sealed"].items()}
         value["tasks"] = tuple(value["tasks"])
         value["repaired"] = tuple(value.get("repaired", ()))
+        value["notes"] = tuple(value.get("notes", ()))
         if failure is not None:
             operator, tasks, reason, trace, state, lost = failure
             value["failure"] = Failure(
