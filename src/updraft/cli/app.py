@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from updraft.cli import bench, change, cluster, demo, run, state, status
+from updraft.cli import bench, change, cluster, decisions, demo, run, state, status
 from updraft.cli.output import complain
 from updraft.errors import UpdraftError
 
@@ -73,6 +73,7 @@ app.command("move")(change.move)
 app.command("drain")(change.drain)
 app.command("cancel")(change.cancel)
 app.command("changes")(change.changes)
+app.command("decisions")(decisions.decisions)
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from updraft.control.errors import (
 )
 from updraft.control.journal import JOURNAL_FILE, ChangeRecord, Journal, Outcome
 from updraft.control.listener import ServerLimits
-from updraft.control.requests import Drain, Move, Request, Rescale
+from updraft.control.requests import Drain, Move, Replan, Request, Rescale
 from updraft.control.server import ControlServer
 from updraft.control.serving import serving
 from updraft.control.steps import step_lines
@@ -37,6 +37,7 @@ __all__ = [
     "NotRunning",
     "Outcome",
     "Preview",
+    "Replan",
     "Request",
     "Rescale",
     "ServerLimits",

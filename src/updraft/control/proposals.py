@@ -5,11 +5,12 @@ Changes add up: a request made while another one is being prepared starts from t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from updraft.control.controls import Preview
 from updraft.control.errors import ChangeRefused
-from updraft.control.requests import Drain, Move, Request, Rescale
+from updraft.control.requests import Drain, Move, Replan, Request, Rescale
 from updraft.plan import (
     Plan,
     Refusal,
@@ -18,6 +19,7 @@ from updraft.plan import (
     diff,
     drain,
     move,
+    replan,
     rescale,
     strategy_named,
     validate,
@@ -27,8 +29,13 @@ from updraft.plan.model import TaskKey
 from updraft.plan.protocol import Chain
 from updraft.topology.graph import Graph
 
+Place: TypeAlias = Callable[[str, Plan, Plan, tuple[Worker, ...]], Plan]
+"""(name of a placement, plan now, plan wanted, workers it may use) -> the plan wanted, with instances where it puts them."""
 
-def target_of(request: Request, plan: Plan, graph: Graph, workers: Iterable[Worker]) -> Plan:
+
+def target_of(
+    request: Request, plan: Plan, graph: Graph, workers: Iterable[Worker], place: Place | None = None
+) -> Plan:
     """The plan a request asks for; ChangeRefused with every reason why it cannot be."""
     here = tuple(workers)
     found: Plan | Refusal
@@ -39,12 +46,32 @@ def target_of(request: Request, plan: Plan, graph: Graph, workers: Iterable[Work
             found = move(plan, graph, request.operator, request.tasks, request.to_worker, here)
         case Drain():
             found = drain(plan, request.worker, here)
+        case Replan():
+            found = replan(
+                plan, graph, request.parallelism, here, leaving=request.release, moves=request.moves
+            )
     if isinstance(found, Refusal):
         raise ChangeRefused(found.problems)
-    rest = [worker for worker in here if not (isinstance(request, Drain) and worker.id == request.worker)]
+    leaving = leaving_of(request)
+    rest = tuple(worker for worker in here if worker.id not in leaving)
+    if isinstance(request, Replan) and request.placement is not None:
+        if place is None:
+            raise ChangeRefused([f"this run knows no placement '{request.placement}'"])
+        found = place(request.placement, plan, found, rest)
     if problems := validate(found, graph, rest):
         raise ChangeRefused(problems)
     return found
+
+
+def leaving_of(request: Request) -> tuple[str, ...]:
+    """Workers that have nothing left to do when the request is carried out."""
+    match request:
+        case Drain():
+            return (request.worker,)
+        case Replan():
+            return request.release
+        case _:
+            return ()
 
 
 def preview_of(

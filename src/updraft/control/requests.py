@@ -59,7 +59,30 @@ class Drain:
         return {"kind": "drain", "worker": self.worker, "strategy": self.strategy, "release": self.release}
 
 
-Request: TypeAlias = Rescale | Move | Drain
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replan:
+    """What a policy decided, as one change: numbers of instances, workers that are given back, tasks that move.
+
+    Only programs ask for it; people have rescale, move and drain."""
+
+    parallelism: Mapping[str, int]
+    release: tuple[str, ...] = ()
+    moves: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # operator, tasks, worker
+    placement: str | None = None  # None: where the fewest tasks move
+    strategy: str = DEFAULT_STRATEGY
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": "replan",
+            "parallelism": dict(self.parallelism),
+            "release": list(self.release),
+            "moves": [[operator, list(tasks), worker] for operator, tasks, worker in self.moves],
+            "placement": self.placement,
+            "strategy": self.strategy,
+        }
+
+
+Request: TypeAlias = Rescale | Move | Drain | Replan
 
 
 def request_text(request: Mapping[str, Any]) -> str:
@@ -71,8 +94,17 @@ def request_text(request: Mapping[str, Any]) -> str:
             return f"move {operator}:{ranges(tasks)} --to {worker}"
         case {"kind": "drain", "worker": worker}:
             return f"drain {worker}" + ("" if request.get("release", True) else " --no-release")
+        case {"kind": "replan"}:
+            return _replan_text(request)
         case _:
             return str(request.get("kind", "change"))
+
+
+def _replan_text(request: Mapping[str, Any]) -> str:
+    parts = [f"{name}={count}" for name, count in sorted(request.get("parallelism", {}).items())]
+    parts += [f"{operator}:{ranges(tasks)}→{worker}" for operator, tasks, worker in request.get("moves", ())]
+    released = request.get("release", ())
+    return "replan " + " ".join([*parts, *([f"release {','.join(released)}"] if released else [])])
 
 
 def parse_request(kind: str, body: Mapping[str, Any]) -> Request:

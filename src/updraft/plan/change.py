@@ -1,4 +1,4 @@
-"""Plans made from a plan: rescale, move, drain. A worker that joins needs no change; the next one may use it.
+"""Plans made from a plan: rescale, move, drain, or all at once. A worker that joins needs no change; the next one may use it.
 
 What cannot be done is a `Refusal` that lists every reason, not an exception: asking is not a failure. Extra copies keep
 their number per task: when a task's primary moves, its old worker is the cheapest place for one, since it has it.
@@ -121,6 +121,31 @@ def drain(plan: Plan, worker: str, workers: Iterable[Worker]) -> Plan | Refusal:
             for found in instances[instance.operator]
         )
     return _next(plan, instances, rest)
+
+
+def replan(
+    plan: Plan,
+    graph: Graph,
+    wanted: Mapping[str, int],
+    workers: Iterable[Worker],
+    *,
+    leaving: Iterable[str] = (),
+    moves: Iterable[tuple[str, Sequence[int], str]] = (),
+) -> Plan | Refusal:
+    """Everything off the workers that leave, other numbers of instances, then single tasks moved: one plan."""
+    gone = sorted(set(leaving), key=worker_order)
+    here = tuple(workers)
+    rest = tuple(worker for worker in here if worker.id not in gone)
+    found: Plan | Refusal = plan
+    for worker in gone:
+        if isinstance(found, Plan):
+            found = drain(found, worker, (*rest, *(one for one in here if one.id == worker)))
+    if wanted and isinstance(found, Plan):
+        found = rescale(found, graph, wanted, rest)
+    for operator, tasks, to_worker in moves:
+        if isinstance(found, Plan):
+            found = move(found, graph, operator, tasks, to_worker, rest)
+    return replace(found, version=plan.version + 1) if isinstance(found, Plan) else found
 
 
 def without_workers(plan: Plan, lost: Iterable[str], workers: Iterable[Worker], graph: Graph) -> Plan:

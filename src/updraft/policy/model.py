@@ -219,6 +219,15 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMove:
+    """Tasks of an operator that should run on another worker."""
+
+    operator: str
+    tasks: tuple[int, ...]
+    to_worker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What should run, why, what could not be satisfied, and what was held back by which rule."""
 
@@ -227,6 +236,7 @@ class Decision:
     shares: Mapping[str, float] = field(
         default_factory=dict
     )  # cores per instance by operator; empty: no limit
+    moves: tuple[TaskMove, ...] = ()  # beyond what other numbers of instances and workers move anyway
     rule: str = ""
     reasons: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,22 @@ class Settings:
     provision_s: float = 60.0  # a worker asked for should be there after this long
     profile: Estimator | None = None  # None: estimate from what is measured now
     stability: Stability = field(default_factory=Stability)
+
+
+def settings_from(given: Mapping[str, object]) -> Settings:
+    """Settings by name, such as {"core_max": 0.6, "stability.cooldown_s": 60}; `InvalidSettings` lists every unknown one."""
+    own = {one.name for one in fields(Settings)} - {"stability"}
+    rules = {one.name for one in fields(Stability)}
+    plain = {name: value for name, value in given.items() if name in own}
+    inner = {
+        name.removeprefix("stability."): value
+        for name, value in given.items()
+        if name.startswith("stability.") and name.removeprefix("stability.") in rules
+    }
+    unknown = [name for name in given if name not in own and name.removeprefix("stability.") not in inner]
+    if unknown:
+        raise InvalidSettings([f"there is no setting '{name}'" for name in sorted(unknown)])
+    return replace(Settings(), **plain, stability=replace(Stability(), **inner))  # type: ignore[arg-type]
 
 
 def check(settings: Settings, operators: Sequence[OperatorLoad] = ()) -> None:

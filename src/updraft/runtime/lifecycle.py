@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -25,6 +26,8 @@ from updraft.errors import CheckpointError, UpdraftError
 from updraft.operators.duration import Duration, duration_ms
 from updraft.plan import Plan, Worker, initial_plan
 from updraft.plan.prune import prune_legs
+from updraft.policy.registry import Policy
+from updraft.policy.settings import Settings
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
 from updraft.runtime.engine import Engine, FixedPlan, Plans
@@ -36,8 +39,16 @@ from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
 from updraft.runtime.session import start_session
 from updraft.runtime.shares import ShareTable, remove_run_groups
+from updraft.runtime.steered import SteerOptions, Told, steered
 from updraft.runtime.transfer import Transfer
-from updraft.runtime.workers import is_embedded, list_workers, release_worker, wait_for_workers, worker_ids
+from updraft.runtime.workers import (
+    begin_with_workers,
+    is_embedded,
+    list_workers,
+    release_worker,
+    wait_for_workers,
+    worker_ids,
+)
 from updraft.sinks import Wants, as_sink
 from updraft.topology import Graph, Topology, compile_topology
 from updraft.topology.records import SourceRecord
@@ -70,6 +81,7 @@ class RunOptions:
     fixed_plan: bool = False
     live: LiveOptions = field(default_factory=LiveOptions)
     shares: Mapping[str, float] | None = None  # None: not enforced
+    steer: SteerOptions = field(default_factory=SteerOptions)
 
     @property
     def retain_for_ms(self) -> int | None:
@@ -95,6 +107,9 @@ class RunOptions:
             found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
             found.append("trigger= and until_idle=True exclude each other; give one")
+        if self.fixed_plan and self.steer.steers:
+            found.append("fixed_plan=True and a policy exclude each other; give one")
+        found += self.steer.problems()
         return found
 
 
@@ -121,6 +136,19 @@ def run(
     enforce: bool = False,
     shares: Mapping[str, float] | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
+    policy: str | Policy = "static",
+    mode: str = "auto",
+    settings: Settings | Mapping[str, object] | None = None,
+    workers: int | None = None,
+    min_workers: int | None = None,
+    max_workers: int | None = None,
+    price_per_worker_hour: float | None = None,
+    period_s: float = 10.0,
+    forecast: str = "auto",
+    placement: str | None = None,
+    monitor: bool = True,
+    metrics_port: int | None = None,
+    on_decision: Told | None = None,
 ) -> RunResult:
     """Run a topology until it is stopped.
 
@@ -145,6 +173,14 @@ def run(
         it, and its CPU use is read from there. Where no cgroup can be made: one warning, and use is only measured.
     shares: cores for each instance by operator, such as {"count": 0.4} ("source": a partition of the source); implies enforce.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
+    policy: who decides on parallelism and workers while it runs, by name (docs/policies.md); "static" decides nothing.
+    mode: "auto" carries decisions out, "advise" only records them (`updraft decisions`).
+    settings: thresholds and rules of the policy, as `updraft.policy.Settings` or by name.
+    workers: how many workers to begin with; without it, all that the cluster gives (at most `max_workers`).
+    min_workers, max_workers: bounds for the policy. price_per_worker_hour: what one costs, for the reports.
+    period_s: seconds between decisions. forecast: "auto" or one method. placement: where instances of new plans go, by name.
+    monitor: keep metrics of every batch in the checkpoint directory. metrics_port: serve them to Prometheus on loopback.
+    on_decision: called with every `DecisionRecord`, when it is made and when more is known of it.
     """
     options = RunOptions(
         checkpoint=None if checkpoint is None else str(checkpoint),
@@ -162,6 +198,20 @@ def run(
         fixed_plan=fixed_plan,
         live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
         shares=dict(shares or {}) if enforce or shares else None,
+        steer=SteerOptions(
+            policy=policy,
+            mode=mode,
+            settings=settings if settings is not None else {},
+            workers=workers,
+            min_workers=min_workers,
+            max_workers=max_workers,
+            price_per_worker_hour=price_per_worker_hour,
+            period_s=period_s,
+            forecast=forecast,
+            placement=placement,
+            monitor=monitor,
+            metrics_port=metrics_port,
+        ),
     )
     if problems := options.problems():
         raise UpdraftError("run() cannot start: " + "; ".join(problems))
@@ -186,6 +236,9 @@ def run(
             engine.plans.abandon = engine.abandon_batch
             if options.control:
                 stack.enter_context(_controlled(engine.plans, engine))
+            stack.enter_context(
+                steered(engine, engine.plans, app, options.steer, trigger=options.trigger, told=on_decision)
+            )
             if on_start is not None:
                 on_start(engine.plans)
         frame = united([_selected(frames[leg.name], leg.output_schema.names) for leg in graph.legs])
@@ -241,7 +294,7 @@ def _engine(
 ) -> Engine:
     context = session.sparkContext
     embedded = is_embedded(context)
-    workers = wait_for_workers(context)
+    workers = _first_workers(context, options.steer)
     wants_frames = any(as_sink(sink.target).wants is Wants.FRAME for sink in graph.sinks)
     storage = state.storage(run_id=uuid.uuid4().hex[:12], embedded=embedded, fsync=options.fsync)
     primitives = Primitives(context)
@@ -287,6 +340,15 @@ def _engine(
         progress=progress,
         shares=shares,
     )
+
+
+def _first_workers(context: SparkContext, steer: SteerOptions) -> tuple[Worker, ...]:
+    """The workers of the first plan. When a policy decides on them, the cluster gives no more than was asked for."""
+    found = wait_for_workers(context)
+    if not found or (steer.workers is None and not steer.steers):
+        return found
+    most = steer.max_workers if steer.max_workers is not None else len(found)
+    return begin_with_workers(context, found, steer.workers or max(1, min(len(found), most)))
 
 
 def _journal(state: RunCheckpoint) -> Journal | None:

@@ -26,10 +26,12 @@ from updraft.control import (
     Journal,
     Outcome,
     Preview,
+    Replan,
     Request,
     UnknownChange,
 )
-from updraft.control.proposals import preview_of, target_of
+from updraft.control.proposals import Place, preview_of, target_of
+from updraft.control.steering import Running
 from updraft.plan import Plan, Worker, strategy_named, without_workers
 from updraft.plan.migration import advance, advance_all, begin
 from updraft.plan.preparation import PREPARING, Migration, Phase
@@ -105,6 +107,8 @@ class LiveTopology:
         self._alive = alive
         self._release = release
         self.journal = journal
+        self.place: Place | None = None  # placements by name; None: where the fewest tasks move
+        self.more_status: Callable[[], Mapping[str, Any]] = dict
         self._options = options
         self._shares = shares or ShareTable()
         self._turn = threading.RLock()  # whose holder moves a change on
@@ -232,7 +236,7 @@ class LiveTopology:
 
     def preview(self, request: Request) -> Preview:
         """What a request would do now."""
-        target = target_of(request, self._base(), self._graph, self._workers())
+        target = target_of(request, self._base(), self._graph, self._workers(), self.place)
         return self._preview(request, target)
 
     def apply(self, request: Request, *, who: str) -> ChangeTicket:
@@ -244,7 +248,7 @@ class LiveTopology:
             if before is not None and _phase(before) is Phase.PROMOTED:
                 self._conclude(before)
                 before = self._change
-            target = target_of(request, self._base(), self._graph, self._workers())
+            target = target_of(request, self._base(), self._graph, self._workers(), self.place)
             preview = self._preview(request, target)
             with self._turn:
                 change = Change(
@@ -314,6 +318,11 @@ class LiveTopology:
                 change.over.wait(timeout_s)
         return self.change(change_id)
 
+    @property
+    def resting(self) -> bool:
+        """Whether no batch is being worked on."""
+        return not self._in_batch.locked()
+
     def status(self) -> Mapping[str, Any]:
         """How the run is doing."""
         manifest = self._checkpoint.manifest
@@ -338,7 +347,17 @@ class LiveTopology:
             "shares": self._shares.to_json(),
             "change": change.describe() if change is not None and change.outcome is Outcome.RUNNING else None,
             "last_change": ended[-1].record().to_json() if ended else None,
+            **self.more_status(),
         }
+
+    def running(self) -> Running:
+        """What a policy must know of the run besides what was measured."""
+        change, plan = self._change, self.job.plan
+        return Running(
+            plan=plan,
+            workers=self._workers(),
+            changing=change is not None and change.outcome is Outcome.RUNNING,
+        )
 
     def plan(self) -> Mapping[str, Any]:
         """The plan in effect, the workers there are, and about how large each task is."""
@@ -355,8 +374,8 @@ class LiveTopology:
             for number in range(len(change.plans)):
                 if not self._prepare_round(change, number, inherited if number == 0 else None):
                     return
-            if isinstance(change.request, Drain) and change.request.release:
-                self._release(change.request.worker)
+            for worker in released_by(change.request):
+                self._release(worker)
             self._over(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
             with self._turn:
@@ -564,6 +583,17 @@ class LiveTopology:
     def _write(self, change: Change) -> None:
         if self.journal is not None:
             self.journal.append(change.record())
+
+
+def released_by(request: Request) -> tuple[str, ...]:
+    """Workers that a request, once done, gives back to the cluster."""
+    match request:
+        case Drain(release=True):
+            return (request.worker,)
+        case Replan():
+            return request.release
+        case _:
+            return ()
 
 
 def _phase(change: Change) -> Phase | None:
