@@ -1,4 +1,4 @@
-"""What can be asked of a running topology: rescale, move, drain. Parsed from JSON, all problems at once.
+"""What can be asked of a running topology: rescale, move, drain, place. Parsed from JSON, all problems at once.
 
 Only the form is judged here; whether the plan allows it is the plan's matter (`ChangeRefused`).
 """
@@ -11,6 +11,8 @@ from typing import Any, TypeAlias, TypeGuard
 
 from updraft.control.errors import BadRequest
 from updraft.control.steps import ranges
+from updraft.placement.model import UnknownStrategy
+from updraft.placement.running import placement_named
 from updraft.plan.model import PlanError
 from updraft.plan.strategy import strategy_named
 
@@ -82,7 +84,18 @@ class Replan:
         }
 
 
-Request: TypeAlias = Rescale | Move | Drain | Replan
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceAgain:
+    """Every instance where a placement puts it, from what was measured lately; numbers of instances stay."""
+
+    placement: str  # NAME or NAME:γ
+    strategy: str = DEFAULT_STRATEGY
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "place", "placement": self.placement, "strategy": self.strategy}
+
+
+Request: TypeAlias = Rescale | Move | Drain | Replan | PlaceAgain
 
 
 def request_text(request: Mapping[str, Any]) -> str:
@@ -96,6 +109,8 @@ def request_text(request: Mapping[str, Any]) -> str:
             return f"drain {worker}" + ("" if request.get("release", True) else " --no-release")
         case {"kind": "replan"}:
             return _replan_text(request)
+        case {"kind": "place", "placement": placement}:
+            return f"place --strategy {placement}"
         case _:
             return str(request.get("kind", "change"))
 
@@ -130,8 +145,10 @@ def parse_request(kind: str, body: Mapping[str, Any]) -> Request:
                     "release", lambda value: isinstance(value, bool), "must be true or false", True
                 ),
             )
+        case "place":
+            request = PlaceAgain(placement=_placement(fields), strategy=_strategy(fields))
         case _:
-            raise BadRequest([f"nobody can ask for '{kind}'; there are rescale, move and drain"])
+            raise BadRequest([f"nobody can ask for '{kind}'; there are rescale, move, drain and place"])
     fields.finish()
     return request
 
@@ -194,6 +211,16 @@ def _strategy(fields: _Fields) -> str:
         strategy_named(name)
     except (PlanError, ValueError):  # ValueError: K with thousands of digits
         fields.problems.append(f"'strategy' {rule} (K tasks at a time, at least 1), not {_short(name)}")
+    return name
+
+
+def _placement(fields: _Fields) -> str:
+    name: str = fields.take("placement", _is_name, "must be a placement's name such as traffic") or ""
+    try:
+        if name:
+            placement_named(name)
+    except UnknownStrategy as error:
+        fields.problems.append(str(error))
     return name
 
 

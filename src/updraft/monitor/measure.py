@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from updraft.monitor.model import BatchMetrics, InstanceWork
 
+SHORTEST_S = 0.2  # a batch in which arrivals can be counted
 MOST_SILENCE = 6  # slots without a batch, after which nothing is said about the present
 
 
@@ -108,6 +109,23 @@ def change_cost_s(batches: Sequence[BatchMetrics]) -> float | None:
     """Mean delay of the last three changes."""
     found = [b.change_delay_s for b in batches if b.change_delay_s is not None][-3:]
     return sum(found) / len(found) if found else None
+
+
+def latest_rows_per_s(known: Sequence[BatchMetrics]) -> float | None:
+    """Rate at which rows came while the last batch ran, or since the one before ended; None: nobody knows what waits.
+
+    One batch is a short time: good for noticing that the load has doubled, not for telling it from a tenth more."""
+    if len(known) < 2:
+        return None
+    before, last = known[-2], known[-1]
+    if before.backlog_rows is None or last.backlog_rows is None:
+        return None
+    if last.rows_in >= before.backlog_rows and last.seconds >= SHORTEST_S:
+        return (
+            last.backlog_rows / last.seconds
+        )  # it took all there was, so what waits has come since it began
+    came = last.rows_in + last.backlog_rows - before.backlog_rows
+    return max(0.0, came / max(1e-9, last.ended_s - before.ended_s))
 
 
 def arrivals(found: Window) -> tuple[float | None, float | None]:

@@ -97,6 +97,7 @@ class Snapshot:
     period_s: float = 60.0
     slot_s: float = 10.0
     input_rows_per_s: float | None = None
+    latest_rows_per_s: float | None = None  # during the last batch alone
     backlog_rows: float | None = None
     backlog_growth_per_s: float | None = None
     latency_s: float | None = None

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from updraft.control import JOURNAL_FILE, ControlError, Journal, serving
 from updraft.errors import CheckpointError, UpdraftError
 from updraft.operators.duration import Duration, duration_ms
-from updraft.plan import Plan, Worker, initial_plan
+from updraft.placement.running import Placer
+from updraft.plan import Plan, Refusal, Worker, initial_plan
 from updraft.plan.prune import prune_legs
 from updraft.policy.registry import Policy
 from updraft.policy.settings import Settings
@@ -311,7 +312,8 @@ def _engine(
         )
 
     residence = Residence(state, placed=not embedded and not options.fixed_plan)
-    first = initial_plan(graph, workers, effective_from=state.committed + 1)
+    placer = Placer(graph=graph)
+    first = _first_plan(graph, workers, state.committed + 1, placer, options.steer.placement)
     shares = ShareTable(first.instances, options.shares)
     job = make_job(first, workers)
     plans: Plans = FixedPlan(job)
@@ -330,6 +332,7 @@ def _engine(
             options=options.live,
             shares=shares,
         )
+        plans.place, plans.placement = placer, options.steer.placement
     return Engine(
         spark=session,
         graph=graph,
@@ -349,6 +352,21 @@ def _first_workers(context: SparkContext, steer: SteerOptions) -> tuple[Worker, 
         return found
     most = steer.max_workers if steer.max_workers is not None else len(found)
     return begin_with_workers(context, found, steer.workers or max(1, min(len(found), most)))
+
+
+def _first_plan(
+    graph: Graph, workers: tuple[Worker, ...], batch: int, placer: Placer, placement: str | None
+) -> Plan:
+    """Every operator at its declared parallelism, dealt in turn or by the placement of that name."""
+    plan = initial_plan(graph, workers, effective_from=batch)
+    if placement is None or not workers:
+        return plan
+    placed = placer(placement, replace(plan, version=0, instances={}), plan, workers)
+    for reason in placed.reasons:
+        log.info("placement: %s", reason)
+    if isinstance(placed.plan, Refusal):
+        raise UpdraftError(f"placement '{placement}' has no place for everything: {placed.plan}")
+    return placed.plan
 
 
 def _journal(state: RunCheckpoint) -> Journal | None:

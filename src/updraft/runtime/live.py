@@ -108,6 +108,7 @@ class LiveTopology:
         self._release = release
         self.journal = journal
         self.place: Place | None = None  # placements by name; None: where the fewest tasks move
+        self.placement: str | None = None  # of rescaled instances
         self.more_status: Callable[[], Mapping[str, Any]] = dict
         self._options = options
         self._shares = shares or ShareTable()
@@ -236,8 +237,7 @@ class LiveTopology:
 
     def preview(self, request: Request) -> Preview:
         """What a request would do now."""
-        target = target_of(request, self._base(), self._graph, self._workers(), self.place)
-        return self._preview(request, target)
+        return self._target(request)
 
     def apply(self, request: Request, *, who: str) -> ChangeTicket:
         """Begin a change; one in preparation is superseded by it, and its target is where this one starts from."""
@@ -248,8 +248,9 @@ class LiveTopology:
             if before is not None and _phase(before) is Phase.PROMOTED:
                 self._conclude(before)
                 before = self._change
-            target = target_of(request, self._base(), self._graph, self._workers(), self.place)
-            preview = self._preview(request, target)
+            preview = self._target(request)
+            for reason in preview.reasons:
+                log.info("%s", reason)
             with self._turn:
                 change = Change(
                     id=self._next_id(),
@@ -257,7 +258,7 @@ class LiveTopology:
                     request=request,
                     preview=preview,
                     current=self.job.plan,
-                    plans=tuple(strategy_named(request.strategy)(self.job.plan, target)),
+                    plans=tuple(strategy_named(request.strategy)(self.job.plan, preview.target)),
                     started_at=time.time(),
                 )
                 inherited: Migration | None = None
@@ -552,7 +553,18 @@ class LiveTopology:
             return replace(change.plans[-1], version=max(change.plans[-1].version, self.job.plan.version))
         return self.job.plan
 
-    def _preview(self, request: Request, target: Plan) -> Preview:
+    def _target(self, request: Request) -> Preview:
+        """What a request leads to from the plan that it would change."""
+        said: list[str] = []
+        target = target_of(
+            request,
+            self._base(),
+            self._graph,
+            self._workers(),
+            self.place,
+            placement=self.placement,
+            said=said,
+        )
         median = self._median_s()
         return preview_of(
             request,
@@ -562,6 +574,7 @@ class LiveTopology:
             window_bytes=self._options.window_bytes,
             bytes_per_s=self._options.bytes_per_s,
             median_batch_ms=None if median is None else 1000 * median,
+            reasons=said,
         )
 
     def _median_s(self) -> float | None:

@@ -17,6 +17,8 @@ from updraft.monitor.convert import shape_of
 from updraft.monitor.feed import Feed
 from updraft.monitor.prometheus import Endpoint
 from updraft.monitor.store import MetricsStore
+from updraft.placement.model import UnknownStrategy
+from updraft.placement.running import Placer, placement_named
 from updraft.policy.model import InstanceLoad, OperatorLoad
 from updraft.policy.registry import Policy, UnknownPolicy, policy
 from updraft.policy.settings import InvalidSettings, Settings, check, settings_from
@@ -77,6 +79,11 @@ class SteerOptions:
             found += error.problems
         except UnknownPolicy as error:
             found.append(str(error))
+        try:
+            if self.placement is not None:
+                placement_named(self.placement)
+        except UnknownStrategy as error:
+            found.append(str(error))
         if self.mode not in tuple(Mode):
             found.append(f"mode={self.mode!r}: there are {', '.join(Mode)}")
         if not self.period_s > 0:
@@ -132,7 +139,10 @@ def steered(
             ask_workers=lambda total: ask_for_workers(context, total),
             idle=lambda: trigger is None and live.resting,
             told=told or (lambda record: None),
+            share=None if engine.shares.now is None else live.set_shares,
         )
+        if isinstance(live.place, Placer):
+            live.place.recent = feed.recent
         engine.progress = both(feed.take, engine.progress)
         live.more_status = lambda: {"steering": loop.status()}
         if options.metrics_port is not None:
