@@ -47,6 +47,10 @@ class Accounting:
         self._count(thread_id)
         self._inside[thread_id] = (name, now_s)
 
+    def adopt(self, name: str, process_id: int) -> None:
+        """Another process's threads have no clocks here: it is not even counted."""
+        self._known(name)
+
     def leave(self, name: str, thread_id: int) -> None:
         self._known(name)
         self._count(thread_id)

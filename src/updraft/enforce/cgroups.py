@@ -69,6 +69,14 @@ class _Groups:
             raise EnforceError(f"group '{name}': there is no thread {thread_id}") from error
         self._inside[name].add(thread_id)
 
+    def adopt(self, name: str, process_id: int) -> None:
+        self._known(name)
+        try:
+            for group in self._directories(name):
+                self._files.write(group / "cgroup.procs", str(process_id))
+        except ProcessLookupError as error:
+            raise EnforceError(f"group '{name}': there is no process {process_id}") from error
+
     def leave(self, name: str, thread_id: int) -> None:
         self._known(name)
         self._inside[name].discard(thread_id)

@@ -122,6 +122,9 @@ class Guarded:
         self._do(lambda enforcer: enforcer.enter(name, thread_id))
         self._threads[thread_id] = name
 
+    def adopt(self, name: str, process_id: int) -> None:
+        self._do(lambda enforcer: enforcer.adopt(name, process_id))
+
     def leave(self, name: str, thread_id: int) -> None:
         self._do(lambda enforcer: enforcer.leave(name, thread_id))
         self._threads.pop(thread_id, None)
