@@ -60,7 +60,13 @@ def target_of(
             found = drain(plan, request.worker, here)
         case Replan():
             found = replan(
-                plan, graph, request.parallelism, here, leaving=request.release, moves=request.moves
+                plan,
+                graph,
+                request.parallelism,
+                here,
+                leaving=request.release,
+                moves=request.moves,
+                relocated=request.relocated,
             )
         case PlaceAgain():
             if not here:

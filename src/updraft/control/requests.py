@@ -70,6 +70,7 @@ class Replan:
     parallelism: Mapping[str, int]
     release: tuple[str, ...] = ()
     moves: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # operator, tasks, worker
+    relocated: tuple[tuple[str, int, str], ...] = ()  # operator, instance without tasks, worker
     placement: str | None = None  # None: where the fewest tasks move
     strategy: str = DEFAULT_STRATEGY
 
@@ -79,6 +80,7 @@ class Replan:
             "parallelism": dict(self.parallelism),
             "release": list(self.release),
             "moves": [[operator, list(tasks), worker] for operator, tasks, worker in self.moves],
+            "relocated": [list(one) for one in self.relocated],
             "placement": self.placement,
             "strategy": self.strategy,
         }
@@ -118,6 +120,7 @@ def request_text(request: Mapping[str, Any]) -> str:
 def _replan_text(request: Mapping[str, Any]) -> str:
     parts = [f"{name}={count}" for name, count in sorted(request.get("parallelism", {}).items())]
     parts += [f"{operator}:{ranges(tasks)}→{worker}" for operator, tasks, worker in request.get("moves", ())]
+    parts += [f"{operator}[{index}]→{worker}" for operator, index, worker in request.get("relocated", ())]
     released = request.get("release", ())
     return "replan " + " ".join([*parts, *([f"release {','.join(released)}"] if released else [])])
 

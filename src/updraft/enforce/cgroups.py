@@ -15,7 +15,7 @@ from updraft.cluster.processes import ProcessId
 from updraft.enforce.files import Files
 from updraft.enforce.hierarchy import Place
 from updraft.enforce.model import PERIOD_US, EnforceError, Kind, Quota, Usage, quota_of
-from updraft.enforce.names import group_name
+from updraft.enforce.names import group_name, remove_tree
 
 NS_PER_S = 1e9
 US_PER_S = 1e6
@@ -98,7 +98,7 @@ class _Groups:
                 self._send_home(int(thread_id))
         used = self.usage(name)
         for group in self._directories(name):
-            self._files.remove(group)
+            remove_tree(self._files, group)
         del self._inside[name]
         return used
 

@@ -37,8 +37,16 @@ def sweep(files: Files, parent: Path) -> tuple[str, ...]:
         if owner is None or is_alive(owner):
             continue
         try:
-            files.remove(group)
+            remove_tree(files, group)
         except OSError:
             continue  # busy: a child of the dead process still runs in it; or gone: another start swept too
         removed.append(group.name)
     return tuple(removed)
+
+
+def remove_tree(files: Files, group: Path) -> None:
+    """Remove a group with groups of ours below it: an executor that was killed on a limited node leaves such."""
+    for inner in files.groups(group):
+        if owner_of(inner.name) is not None:
+            remove_tree(files, inner)
+    files.remove(group)

@@ -99,6 +99,17 @@ def worker_cpu(worker: str, cores: int, found: Window) -> float | None:
     return sum(known) / found.seconds / max(1, cores)
 
 
+def traffic_of(found: Window) -> dict[tuple[tuple[str, int], tuple[str, int]], float]:
+    """Bytes per second between instances; what source partitions send has no instance at its begin and is left out."""
+    flows: dict[tuple[tuple[str, int], tuple[str, int]], float] = defaultdict(float)
+    for batch in found.batches:
+        for one in batch.traffic:
+            if one.producer_instance is not None:
+                pair = ((one.producer, one.producer_instance), (one.consumer, one.consumer_instance))
+                flows[pair] += one.bytes / max(1e-9, found.seconds)
+    return dict(flows)
+
+
 def source_s_per_row(batches: Sequence[BatchMetrics]) -> float:
     rows = sum(b.rows_in for b in batches)
     spent_s = sum(max((source.wall_s for source in b.sources), default=0.0) for b in batches)

@@ -22,6 +22,7 @@ from updraft.monitor.measure import (
     source_s_per_row,
     spent_on_rows_s,
     sums_of,
+    traffic_of,
     window,
     worker_cpu,
 )
@@ -116,6 +117,7 @@ def snapshot_of(
         pressure=pressure,
         source_s_per_row=source_s_per_row(found.batches),
         change_cost_s=change_cost_s(known),
+        traffic=traffic_of(found),
         gaps=gaps,
     )
 
@@ -176,6 +178,7 @@ def _instance(index: int, work: Sequence[InstanceWork], part: _Part) -> Instance
         tasks=last.tasks,
         utilisation=(part.pressure or 0.0) * wall_s / part.longest_s if known else None,
         cores=sum(w.cpu_s for w in work) / part.seconds,
+        busy=wall_s / part.seconds,
         rows_per_s=rows / part.seconds,
         hot_tasks=tuple((task, count / rows) for task, count in hottest) if rows else (),
         hot_keys=last.hot_keys,

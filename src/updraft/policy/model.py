@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from updraft.policy.settings import Settings
 
 
+InstanceId: TypeAlias = tuple[str, int]
+"""(operator, index)"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLoad:
     """One instance over the period of a snapshot."""
@@ -25,6 +29,7 @@ class InstanceLoad:
     tasks: tuple[int, ...] = ()
     utilisation: float | None = None  # share of the time it could have worked in which it did, 0..1
     cores: float | None = None  # CPU seconds per second
+    busy: float | None = None  # share of the time in which it worked
     rows_per_s: float | None = None
     hot_tasks: tuple[tuple[int, float], ...] = ()  # (task, its share of the instance's rows), largest first
     hot_keys: tuple[str, ...] = ()
@@ -104,6 +109,7 @@ class Snapshot:
     pressure: float | None = None  # share of the time spent on rows; 1.0: saturated
     source_s_per_row: float = 0.0  # time of the source stage per input row
     change_cost_s: float | None = None  # delay that recent changes added, measured
+    traffic: Mapping[tuple[InstanceId, InstanceId], float] = field(default_factory=dict)  # bytes per second
     gaps: tuple[str, ...] = ()  # what is missing, in words
 
     @property
@@ -217,15 +223,17 @@ class Memory:
     workers_asked_s: float | None = None
     demand_cores: Mapping[str, float] = field(default_factory=dict)  # adaptive: r per instance, held
     shares: Mapping[str, float] = field(default_factory=dict)  # as decided last
+    moved_at_s: Mapping[InstanceId, float] = field(default_factory=dict)  # online: when instances moved last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMove:
-    """Tasks of an operator that should run on another worker."""
+    """Tasks of an operator that should run on another worker; a stateless instance has none and is named itself."""
 
     operator: str
     tasks: tuple[int, ...]
     to_worker: str
+    instance: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from updraft.errors import UpdraftError
-from updraft.policy import adaptive, joint, static, symbiotic, threshold, updraft
+from updraft.policy import adaptive, joint, moving, static, symbiotic, threshold, updraft
 from updraft.policy.settings import Settings
 from updraft.policy.steady import steadied
 
@@ -27,6 +27,7 @@ class Policy:
     summary: str
     decide: Decide
     proactive: bool | None = None  # None: as set
+    enforces: bool = False  # it decides by CPU shares: a run enforces them without being asked to
     scale_in_after_s: float | None = None  # at most so long, as its scale-ins cost little; None: as set
 
     def settings(self, settings: Settings) -> Settings:
@@ -56,12 +57,18 @@ _KNOWN = (
         proactive=True,
     ),
     Policy(
-        name="adaptive", summary="paper 2: CPU shares for predicted demand", decide=steadied(adaptive.decide)
+        name="adaptive",
+        summary="paper 2: CPU shares for predicted demand",
+        decide=steadied(adaptive.decide),
+        enforces=True,
+    ),
+    Policy(
+        name="online", summary="paper 3: one move a round, for balance or communication", decide=moving.decide
     ),
     Policy(
         name="updraft",
         summary="our own: the fewest workers for the near future, with an instance on every core of them",
-        decide=steadied(updraft.decide),
+        decide=updraft.with_moves(steadied(updraft.decide)),
         scale_in_after_s=30.0,
     ),
 )

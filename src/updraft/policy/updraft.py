@@ -7,7 +7,8 @@
    a plan that leaves cores of a paid worker idle has thrown away the headroom that a sudden rise needs. An instance that
    would have less than `least_cores` of work is not split off.
 4. *Shares* (where they are enforced): adaptive's, from the same load.
-5. *Placement*: while numbers stay, at most one move a round by `online`'s rules.
+5. *Placement*: while numbers stay, a worker that the others wait for gives one instance a round to the least loaded
+   (`online`'s load balancing). Where instances of new plans go is the run's `placement`.
 
 Each change is charged what recent ones were measured to cost: the rows it holds up enter the load (`load.py`), a scale-in must
 pay back (`stability.py`), and what made things worse is taken back (`outcome.py`).
@@ -18,14 +19,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
+from typing import TYPE_CHECKING
 
 from updraft.policy import adaptive
 from updraft.policy.estimate import estimate
 from updraft.policy.load import planned_load
 from updraft.policy.model import Configuration, Decision, Forecast, Memory, OperatorLoad, Snapshot, hold
+from updraft.policy.moving import one_move, task_move
+from updraft.policy.online import OnlineCase
 from updraft.policy.settings import Settings, bounds
 from updraft.policy.sizing import Sizer
 from updraft.policy.symbiotic import sized, sizer_of
+
+if TYPE_CHECKING:
+    from updraft.policy.model import Decide
 
 SURGE = 2.0  # times the usual input in one batch: no accident
 RULE = "updraft (fewest workers, all their cores)"
@@ -44,6 +51,32 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
         return decision
     shares = adaptive.shares_for(snapshot, near, memory, settings, wanted.parallelism, load.rows_per_s)
     return replace(decision, shares=shares.by_operator, memory=replace(memory, demand_cores=shares.held))
+
+
+def with_moves(policy: Decide) -> Decide:
+    """The policy, and one balancing move in rounds that change nothing else and in which nothing is under way."""
+
+    def decide_both(
+        snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settings: Settings
+    ) -> Decision:
+        decision = policy(snapshot, forecast, memory, settings)
+        now_s, rest_s = snapshot.taken_at_s, settings.stability.settle_s
+        recent = [at for at in (decision.memory.last_change_s, *memory.moved_at_s.values()) if at is not None]
+        resting = all(now_s - at >= rest_s for at in recent)
+        if decision.changed or snapshot.gaps or decision.memory.change is not None or not resting:
+            return decision
+        found = one_move(snapshot, decision.memory, settings) if len(snapshot.workers) > 1 else None
+        if found is None or found.move is None or found.case is not OnlineCase.BALANCE:
+            return decision
+        return replace(
+            decision,
+            moves=(task_move(found.move, snapshot),),
+            reasons=(*decision.reasons, *found.reasons),
+            memory=replace(decision.memory, moved_at_s=found.memory.moved_at_s),
+            changed=True,
+        )
+
+    return decide_both
 
 
 def _surging(snapshot: Snapshot) -> Snapshot:

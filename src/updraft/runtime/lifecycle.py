@@ -172,6 +172,7 @@ def run(
     copy_bytes_per_s: how fast state may be copied between workers while a new plan is prepared, on average.
     enforce: every instance works in a cgroup of its own on its worker, within the CPU share that the policy or `shares` gives
         it, and its CPU use is read from there. Where no cgroup can be made: one warning, and use is only measured.
+        Policy "adaptive" enforces without being asked to.
     shares: cores for each instance by operator, such as {"count": 0.4} ("source": a partition of the source); implies enforce.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     policy: who decides on parallelism and workers while it runs, by name (docs/policies.md); "static" decides nothing.
@@ -216,6 +217,8 @@ def run(
     )
     if problems := options.problems():
         raise UpdraftError("run() cannot start: " + "; ".join(problems))
+    if options.shares is None and options.steer.policy_found().enforces:
+        options = replace(options, shares={})
     if isinstance(topology, Topology):
         topology.validate()  # everything that can be wrong without Spark, before Spark starts
     with ExitStack() as stack:

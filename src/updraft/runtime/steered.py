@@ -25,7 +25,7 @@ from updraft.policy.settings import InvalidSettings, Settings, check, settings_f
 from updraft.runtime.engine import Engine
 from updraft.runtime.live import LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress
-from updraft.runtime.workers import ask_for_workers
+from updraft.runtime.workers import ask_for_workers, is_embedded
 from updraft.topology import Topology
 from updraft.topology.records import SourceRecord
 
@@ -96,11 +96,14 @@ class SteerOptions:
             found.append(f"forecast={self.forecast!r}: there are auto, last, line, seasonal, ann")
         return found
 
-    def loop_options(self) -> LoopOptions:
+    def loop_options(self, *, shares: bool = False, embedded_cores: int | None = None) -> LoopOptions:
+        settings = replace(self.settings_found(), shares=shares)
+        if embedded_cores is not None:  # no worker says how many it has
+            settings = replace(settings, worker_cores=max(1, embedded_cores))
         return LoopOptions(
             policy=self.policy_found(),
             mode=Mode(self.mode),
-            settings=self.settings_found(),
+            settings=settings,
             period_s=self.period_s,
             forecast=self.forecast,
             placement=self.placement,
@@ -135,7 +138,10 @@ def steered(
             shape=shape,
             feed=feed,
             decisions=Decisions(_file(directory, options)),
-            options=options.loop_options(),
+            options=options.loop_options(
+                shares=engine.shares.now is not None,
+                embedded_cores=context.defaultParallelism if is_embedded(context) else None,
+            ),
             ask_workers=lambda total: ask_for_workers(context, total),
             idle=lambda: trigger is None and live.resting,
             told=told or (lambda record: None),
