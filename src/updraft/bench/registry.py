@@ -12,8 +12,10 @@ from updraft.bench.framework import Outcome, UnknownBench, execute
 
 # Modules are imported when asked for: listing the names must not load numpy, Arrow or Spark.
 BENCHES: Mapping[str, str] = {
+    "enforce": "updraft.bench.enforce",
     "latency": "updraft.bench.latency",
     "migrate": "updraft.bench.migrate",
+    "place": "updraft.bench.place",
     "place-scale": "updraft.bench.place_scale",
     "rescale": "updraft.bench.rescale",
     "state-size": "updraft.bench.state_size",
