@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from rich.table import Table
 
 from updraft.bench.framework import Bench, Outcome, ratio
+from updraft.bench.place_side import moves_of
 from updraft.cluster import local_cluster
 from updraft.state.keys import hash_keys, task_of
 
@@ -157,11 +158,6 @@ def cpu_use(batches: Sequence[Mapping[str, Any]]) -> float:
     """Mean share of the two workers' cores that instances used."""
     spent = sum(sum(batch["cpu_s"].values()) for batch in batches)
     return spent / (2 * sum(batch["seconds"] for batch in batches)) if batches else 0.0
-
-
-def moves_of(decisions: Sequence[Mapping[str, Any]]) -> int:
-    """Decisions that were carried out."""
-    return sum(one["fate"] == "done" and bool(one["changes"]) for one in decisions)
 
 
 def recounted(batches: Sequence[Mapping[str, int]], last: int) -> dict[str, int]:

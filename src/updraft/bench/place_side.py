@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,8 @@ def observed(batch: ud.BatchSummary) -> dict[str, Any]:
         "source_inside": source_inside,
         "source_crossing": source_crossing,
         "cpu_s": cpu,
+        "in_groups": sum(report.group_cpu_s is not None for report in batch.reports) / len(batch.reports),
+        "unenforced": next((report.unenforced for report in batch.reports if report.unenforced), None),
     }
 
 
@@ -143,8 +145,14 @@ def _run(
     policy: str = "static",
     ask: Callable[[LiveTopology, Watched, Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    watched, problems = Watched(), list[str]()
+    watched, problems, stop = Watched(), list[str](), threading.Event()
     decisions: dict[int, Any] = {}
+    enough = request.get("until_moves") if policy == "online" else None
+
+    def decided(record: Any) -> None:
+        decisions[record.id] = record.to_json()
+        if enough is not None and moves_of(list(decisions.values())) >= enough:
+            stop.set()
 
     def start(live: LiveTopology) -> None:
         if ask is not None:
@@ -168,7 +176,9 @@ def _run(
         period_s=request["period_s"],
         progress=watched,
         on_start=start,
-        on_decision=lambda record: decisions.update({record.id: record.to_json()}),
+        on_decision=decided,
+        enforce=request.get("enforce", False),
+        stop=stop,
     )
     if problems:
         raise RuntimeError("; ".join(problems))
@@ -182,6 +192,11 @@ def _run(
             str(k): n for k, n in zip(state[key].to_pylist(), state[counted].to_pylist(), strict=True)
         },
     }
+
+
+def moves_of(decisions: Sequence[Mapping[str, Any]]) -> int:
+    """Decisions that were carried out."""
+    return sum(one["fate"] == "done" and bool(one["changes"]) for one in decisions)
 
 
 def _place_once(live: LiveTopology, watched: Watched, request: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from updraft.bench.framework import Outcome, UnknownBench, execute
 
 # Modules are imported when asked for: listing the names must not load numpy, Arrow or Spark.
 BENCHES: Mapping[str, str] = {
+    "adaptive": "updraft.bench.adaptive",
     "enforce": "updraft.bench.enforce",
     "latency": "updraft.bench.latency",
     "migrate": "updraft.bench.migrate",

@@ -214,7 +214,8 @@ def _communicate(
         for key in pair:
             mine[key] = mine.get(key, 0.0) + rate
     busy = [i for i in movable if mine.get(i.key, 0.0) >= 2 * total / max(1, len(view.instances))]
-    return _best(view, busy, targets, settings, least_asc=-settings.sideways * total)
+    start = _best(view, busy, targets, settings, least_asc=-settings.sideways * total)
+    return start if start is not None and start.asc <= settings.sideways * total else None
 
 
 def _crossing(view: OnlineView) -> float:
