@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Protocol
 
 from updraft.control.controls import ChangeTicket, Preview
@@ -237,6 +238,8 @@ class ControlLoop:
             decision = replace(decision, shares={})
         running = self._topology.running()
         changes = differences(decision, running, self._shares) if decision.changed else ()
+        if changes and self._pursued is not None and self._pursued.target.same(decision):
+            return  # said before, and on its way
         said = news(found, changes)
         if said and (changes or said != self._news):
             record = record_of(
@@ -255,7 +258,11 @@ class ControlLoop:
 
     def _aim(self, record: DecisionRecord, target: Target, shares: Mapping[str, float]) -> None:
         if self._pursued is not None:
-            self._end(self._pursued, Fate.SUPERSEDED, f"decision {record.id} came first")
+            # In effect, but not yet over: nobody came for the first batch under it.
+            running = replace(self._topology.running(), changing=False)
+            reached = next_step(self._pursued.target, running, self._clock(), patience_s=inf).done
+            fate = Fate.DONE if reached else Fate.SUPERSEDED
+            self._end(self._pursued, fate, "" if reached else f"decision {record.id} came first")
         self._pursued = _Pursued(target=target, record=record)
         if self._share is not None and dict(shares) != self._shares:
             self._share(shares)

@@ -68,6 +68,11 @@ class Target:
     moves: tuple[TaskMove, ...] = ()
     decided_s: float = 0.0
 
+    def same(self, decision: Decision) -> bool:
+        """Whether a decision wants just this."""
+        found = (dict(decision.parallelism), decision.workers, decision.moves)
+        return found == (dict(self.parallelism), self.workers, self.moves)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

@@ -49,6 +49,7 @@ class Feed:
         self._recent: deque[BatchMetrics] = deque(maxlen=RECENT)
         self._totals = Totals()
         self._plan: int | None = None
+        self._used: dict[str, float] = {}  # CPU seconds of each worker at its last report
         self.workers: Mapping[str, WorkerUse] = {}  # as they are known to be; the loop keeps it
 
     def take(self, summary: BatchSummary) -> None:
@@ -97,11 +98,29 @@ class Feed:
         return replace(metrics, latency_s=latency_s(metrics, self._recent[-1] if self._recent else None))
 
     def _use(self, summary: BatchSummary) -> Sequence[WorkerUse]:
-        """What each worker used: the CPU of its reports, as far as nothing better is known."""
-        cpu: dict[str, float] = {}
+        """What each worker used since its last report: its whole process, or at least its instances where nobody says."""
+        instances: dict[str, float] = {}
+        newest: dict[str, tuple[float, int, float | None]] = {}
         for report in summary.reports:
-            cpu[report.worker] = cpu.get(report.worker, 0.0) + report.cpu_s
-        return tuple(replace(use, cpu_s=cpu.get(name, 0.0)) for name, use in sorted(self.workers.items()))
+            instances[report.worker] = instances.get(report.worker, 0.0) + report.cpu_s
+            if report.process is not None:
+                newest[report.worker] = max(
+                    newest.get(report.worker, report.process), report.process, key=_cpu
+                )
+        found: list[WorkerUse] = []
+        for name, use in sorted(self.workers.items()):
+            process, before = newest.get(name), self._used.get(name)
+            if process is None:
+                found.append(replace(use, cpu_s=instances.get(name)))
+                continue
+            cpu_s = None if before is None else max(0.0, process[0] - before)
+            found.append(replace(use, cpu_s=cpu_s, memory_bytes=process[1], limit_cores=process[2]))
+            self._used[name] = process[0]
+        return tuple(found)
+
+
+def _cpu(process: tuple[float, int, float | None]) -> float:
+    return process[0]
 
 
 def latency_s(batch: BatchMetrics, before: BatchMetrics | None) -> float:

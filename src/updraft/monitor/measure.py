@@ -86,17 +86,29 @@ def spent_on_rows_s(batches: Sequence[BatchMetrics]) -> float:
         for work in batch.instances:
             levels[work.level][work.worker, work.slot] += work.wall_s
         total += sum(max(busy.values()) for busy in levels.values())
-        total += max((source.wall_s for source in batch.sources), default=0.0)
+        total += source_s(batch)
     return total
 
 
-def worker_cpu(worker: str, cores: int, found: Window) -> float | None:
-    """Share of the worker's cores that was used."""
+def source_s(batch: BatchMetrics) -> float:
+    """How long the source stage took: partitions on one worker share its cores."""
+    cores = {use.worker: max(1, use.cores) for use in batch.workers}
+    busy: dict[str, list[float]] = defaultdict(list)
+    for source in batch.sources:
+        busy[source.worker].append(source.wall_s)
+    return max(
+        (max(*walls, sum(walls) / cores.get(worker, len(walls))) for worker, walls in busy.items()),
+        default=0.0,
+    )
+
+
+def worker_cpu(worker: str, capacity: float, found: Window) -> float | None:
+    """Share of what the worker can use that it used."""
     used = [w.cpu_s for b in found.batches for w in b.workers if w.worker == worker]
     known = [value for value in used if value is not None]
     if not known or found.seconds <= 0:
         return None
-    return sum(known) / found.seconds / max(1, cores)
+    return sum(known) / found.seconds / (capacity or 1.0)
 
 
 def traffic_of(found: Window) -> dict[tuple[tuple[str, int], tuple[str, int]], float]:
@@ -112,7 +124,7 @@ def traffic_of(found: Window) -> dict[tuple[tuple[str, int], tuple[str, int]], f
 
 def source_s_per_row(batches: Sequence[BatchMetrics]) -> float:
     rows = sum(b.rows_in for b in batches)
-    spent_s = sum(max((source.wall_s for source in b.sources), default=0.0) for b in batches)
+    spent_s = sum(source_s(b) for b in batches)
     return spent_s / rows if rows > 0 else 0.0
 
 

@@ -104,7 +104,13 @@ def snapshot_of(
         ),
         streams=_streams(shape, sums, sum(b.rows_in for b in found.batches)),
         workers=tuple(
-            WorkerLoad(id=w.worker, node=w.node, cores=w.cores, cpu=worker_cpu(w.worker, w.cores, found))
+            WorkerLoad(
+                id=w.worker,
+                node=w.node,
+                cores=w.cores,
+                capacity=_capacity(w, last),
+                cpu=worker_cpu(w.worker, _capacity(w, last), found),
+            )
             for w in sorted(here, key=lambda w: (len(w.worker), w.worker))
         ),
         period_s=period_s,
@@ -116,6 +122,7 @@ def snapshot_of(
         latency_s=max((b.latency_s for b in found.batches if b.latency_s is not None), default=None),
         pressure=pressure,
         source_s_per_row=source_s_per_row(found.batches),
+        source_partitions=max((len(b.sources) for b in found.batches), default=0),
         change_cost_s=change_cost_s(known),
         traffic=traffic_of(found),
         gaps=gaps,
@@ -133,6 +140,12 @@ class _Part:
     now_s: float
     slot_s: float
     slots: int
+
+
+def _capacity(worker: WorkerUse, last: BatchMetrics | None) -> float:
+    """Of a worker that is there: its own batches know what a cgroup leaves it; a new one is taken to be like the others."""
+    known = {use.worker: use.capacity for use in last.workers if use.limit_cores is not None} if last else {}
+    return known.get(worker.worker, min(known.values(), default=worker.capacity))
 
 
 def _running(last: BatchMetrics | None) -> dict[str, int]:

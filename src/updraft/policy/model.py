@@ -82,12 +82,18 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLoad:
-    """One live worker. `cpu`: share of all its cores that was used."""
+    """One live worker. `cpu`: share of what it can use that it used. `capacity`: cores it can use, less than it has where a
+    cgroup limits it; None: all of them."""
 
     id: str
     cores: int = 1
+    capacity: float | None = None
     node: str = ""
     cpu: float | None = None
+
+    @property
+    def usable_cores(self) -> float:
+        return float(self.cores) if self.capacity is None else self.capacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +113,10 @@ class Snapshot:
     backlog_growth_per_s: float | None = None
     latency_s: float | None = None
     pressure: float | None = None  # share of the time spent on rows; 1.0: saturated
-    source_s_per_row: float = 0.0  # time of the source stage per input row
+    source_s_per_row: float = 0.0  # time of the source stage per input row, on the workers there are
+    source_partitions: int = (
+        0  # into which that stage is divided; 0: not known, it takes as long on any number of workers
+    )
     change_cost_s: float | None = None  # delay that recent changes added, measured
     traffic: Mapping[tuple[InstanceId, InstanceId], float] = field(default_factory=dict)  # bytes per second
     gaps: tuple[str, ...] = ()  # what is missing, in words

@@ -30,7 +30,7 @@ from updraft.control import (
     Request,
     UnknownChange,
 )
-from updraft.control.proposals import Place, preview_of, target_of
+from updraft.control.proposals import Place, leaving_of, preview_of, target_of
 from updraft.control.steering import Running
 from updraft.plan import Plan, Worker, strategy_named, without_workers
 from updraft.plan.migration import advance, advance_all, begin
@@ -387,7 +387,10 @@ class LiveTopology:
     def _prepare_round(self, change: Change, number: int, inherited: Migration | None) -> bool:
         """Until the round's plan is in effect and old copies are dropped; False: the change is over."""
         change.workers = self._workers()
-        job = self._make_job(change.plans[number], change.workers)
+        used, leaving = change.plans[number].workers(), leaving_of(change.request)
+        # A worker that is about to be given back must not get a source's partition, either.
+        staying = tuple(one for one in change.workers if one.id not in leaving or one.id in used)
+        job = self._make_job(change.plans[number], staying)
         job.warm(self.job)
         with self._turn:
             if change.outcome is not Outcome.RUNNING:

@@ -53,6 +53,9 @@ class Report:
     sealed: dict[str, Sealed] = field(default_factory=dict)  # by table
     tasks: tuple[int, ...] = ()
     seen_us: dict[str, int | None] = field(default_factory=dict)  # largest event time by source leg
+    process: tuple[float, int, float | None] | None = (
+        None  # of the whole worker so far: CPU s, bytes, cores it may use
+    )
     repaired: tuple[str, ...] = ()  # segments whose file on this worker was damaged and was replaced
     share_cores: float | None = None  # that it may use; None: no limit
     group_cpu_s: float | None = None  # what its group used, all threads; None: not counted by the kernel
@@ -83,6 +86,8 @@ class Report:
             "tasks": self.tasks,
             "seen_us": self.seen_us,
         }
+        if self.process is not None:
+            value["process"] = self.process
         if self.repaired:
             value["repaired"] = self.repaired
         for name in ("share_cores", "group_cpu_s", "throttled_s", "unenforced", "notes"):
@@ -108,6 +113,8 @@ class Report:
         value["rows_to_sinks"] = dict(value["rows_to_sinks"])
         value["sealed"] = {name: _sealed_from(sealed) for name, sealed in value["sealed"].items()}
         value["tasks"] = tuple(value["tasks"])
+        if "process" in value:
+            value["process"] = tuple(value["process"])
         value["repaired"] = tuple(value.get("repaired", ()))
         value["notes"] = tuple(value.get("notes", ()))
         if failure is not None:

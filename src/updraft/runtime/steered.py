@@ -96,14 +96,11 @@ class SteerOptions:
             found.append(f"forecast={self.forecast!r}: there are auto, last, line, seasonal, ann")
         return found
 
-    def loop_options(self, *, shares: bool = False, embedded_cores: int | None = None) -> LoopOptions:
-        settings = replace(self.settings_found(), shares=shares)
-        if embedded_cores is not None:  # no worker says how many it has
-            settings = replace(settings, worker_cores=max(1, embedded_cores))
+    def loop_options(self) -> LoopOptions:
         return LoopOptions(
             policy=self.policy_found(),
             mode=Mode(self.mode),
-            settings=settings,
+            settings=self.settings_found(),
             period_s=self.period_s,
             forecast=self.forecast,
             placement=self.placement,
@@ -133,15 +130,15 @@ def steered(
         store = MetricsStore(None if directory is None else directory / METRICS_FILE, say=log.warning)
         stack.callback(store.close)
         feed = Feed(shape.topology, store, backlog=backlog_of(app))
+        settings = replace(options.settings_found(), shares=engine.shares.now is not None)
+        if is_embedded(context):
+            settings = replace(settings, worker_cores=context.defaultParallelism)
         loop = ControlLoop(
             topology=live,
             shape=shape,
             feed=feed,
             decisions=Decisions(_file(directory, options)),
-            options=options.loop_options(
-                shares=engine.shares.now is not None,
-                embedded_cores=context.defaultParallelism if is_embedded(context) else None,
-            ),
+            options=replace(options.loop_options(), settings=settings),
             ask_workers=lambda total: ask_for_workers(context, total),
             idle=lambda: trigger is None and live.resting,
             told=told or (lambda record: None),
