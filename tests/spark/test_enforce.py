@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,39 @@ def test_a_share_for_nobody_is_refused_before_the_first_batch(spark: SparkSessio
     source = ScriptedSource(WORDS, [words(1)], directory=tmp_path / "script")
     with pytest.raises(EnforceError, match="no operator 'cuonted' with instances; there are counted, source"):
         ud.run(counting(ud.sinks.memory())(source), spark=spark, until_idle=True, shares={"cuonted": 0.5})
+
+
+def test_policy_adaptive_sets_shares_that_instances_then_work_with(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """Nothing but the policy is named: it enforces what it decides, without a new plan."""
+    tables = [words(seed + number, rows=3_000) for number in range(250)]
+    out, stop = ud.sinks.memory(), threading.Event()
+    plans: set[int] = set()
+    shares: list[float] = []
+
+    def progress(batch: ud.BatchSummary) -> None:
+        assert batch.plan is not None
+        found = {report.share_cores for report in batch.reports if report.operator == "counted"} - {None}
+        shares.extend(value for value in found if value is not None)
+        plans.update({batch.plan.version} if found else ())
+        if len(shares) >= 3:
+            stop.set()
+
+    result = ud.run(
+        counting(out)(ScriptedSource(WORDS, tables, directory=tmp_path / "script")),
+        spark=spark,
+        checkpoint=tmp_path / "checkpoint",
+        until_idle=True,
+        policy="adaptive",
+        settings={"max_parallelism": {"counted": 2}, "min_parallelism": {"counted": 2}},
+        period_s=0.5,
+        progress=progress,
+        stop=stop,
+    )
+    rows = [row for batch in sorted(out.batches) for row in out.batches[batch].to_pylist()]
+    taken = tables[: result.last_batch + 1]
+    assert_equals_recomputation(rows, recompute(taken, ["word"], n=ud.count()), ["word"])
+    assert len(shares) >= 3
+    assert all(0 < share <= 1 for share in shares)
+    assert plans == {1}

@@ -201,7 +201,7 @@ def next_step(
             release=leaving,
             moves=tuple((move.operator, _moving(move, running.plan), move.to_worker) for move in moves),
             relocated=tuple((move.operator, move.instance or 0, move.to_worker) for move in relocated),
-            placement=placement,
+            placement=placement if other or leaving else None,  # it would undo what only moves
         )
     )
 
