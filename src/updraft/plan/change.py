@@ -95,6 +95,25 @@ def move(
     return _next(plan, {**plan.instances, operator: moved}, here)
 
 
+def relocate(
+    plan: Plan, operator: str, index: int, to_worker: str, workers: Iterable[Worker]
+) -> Plan | Refusal:
+    """One instance as it is, with all its tasks if it has any, on that worker."""
+    here = tuple(workers)
+    problems = _unknown([operator], plan)
+    if not any(worker.id == to_worker for worker in here):
+        problems.append(f"worker '{to_worker}' does not exist; there are {_names(here)}")
+    count = len(plan.instances.get(operator, ()))
+    if not problems and not 0 <= index < count:
+        problems.append(f"operator '{operator}' has no instance {index}; it has {count}")
+    if problems:
+        return Refusal(problems=tuple(problems))
+    moved = tuple(
+        replace(one, worker=to_worker) if one.index == index else one for one in plan.instances[operator]
+    )
+    return _next(plan, {**plan.instances, operator: moved}, here)
+
+
 def drain(
     plan: Plan,
     worker: str,
@@ -138,6 +157,7 @@ def replan(
     *,
     leaving: Iterable[str] = (),
     moves: Iterable[tuple[str, Sequence[int], str]] = (),
+    relocated: Iterable[tuple[str, int, str]] = (),
 ) -> Plan | Refusal:
     """Everything off the workers that leave, other numbers of instances, then single tasks moved: one plan."""
     gone = sorted(set(leaving), key=worker_order)
@@ -152,6 +172,9 @@ def replan(
     for operator, tasks, to_worker in moves:
         if isinstance(found, Plan):
             found = move(found, graph, operator, tasks, to_worker, rest)
+    for operator, index, to_worker in relocated:
+        if isinstance(found, Plan):
+            found = relocate(found, operator, index, to_worker, rest)
     return replace(found, version=plan.version + 1) if isinstance(found, Plan) else found
 
 

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,8 @@ from updraft.control.together import Together
 from updraft.errors import CheckpointError, UpdraftError
 from updraft.operators.duration import Duration, duration_ms
 from updraft.placement.copies import replicated
-from updraft.plan import Plan, Worker, initial_plan
+from updraft.placement.running import Placer
+from updraft.plan import Plan, Refusal, Worker, initial_plan
 from updraft.plan.prune import prune_legs
 from updraft.policy.registry import Policy
 from updraft.policy.settings import Settings
@@ -40,6 +41,7 @@ from updraft.runtime.progress import BatchSummary, Progress, RunResult
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
 from updraft.runtime.session import HANG_TIMEOUT_S, start_session
+from updraft.runtime.shares import ShareTable, remove_run_groups
 from updraft.runtime.steered import SteerOptions, Told, steered
 from updraft.runtime.transfer import Transfer
 from updraft.runtime.workers import (
@@ -82,6 +84,7 @@ class RunOptions:
     fixed_plan: bool = False
     hang_timeout: Duration = HANG_TIMEOUT_S
     live: LiveOptions = field(default_factory=LiveOptions)
+    shares: Mapping[str, float] | None = None  # None: not enforced
     steer: SteerOptions = field(default_factory=SteerOptions)
 
     @property
@@ -142,6 +145,8 @@ def run(
     fixed_plan: bool = False,
     hang_timeout: Duration = HANG_TIMEOUT_S,
     copy_bytes_per_s: int | None = None,
+    enforce: bool = False,
+    shares: Mapping[str, float] | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
     policy: str | Policy = "static",
     mode: str = "auto",
@@ -179,6 +184,10 @@ def run(
     hang_timeout: a worker that gives no sign of life for so long is taken for lost (seconds, or "20 seconds"). Only where
         `run` starts Spark itself; a session of your own needs the settings of `runtime.session.hang_settings`.
     copy_bytes_per_s: how fast state may be copied between workers, for a new plan or for replicas, on average.
+    enforce: every instance works in a cgroup of its own on its worker, within the CPU share that the policy or `shares` gives
+        it, and its CPU use is read from there. Where no cgroup can be made: one warning, and use is only measured.
+        Policy "adaptive" enforces without being asked to.
+    shares: cores for each instance by operator, such as {"count": 0.4} ("source": a partition of the source); implies enforce.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     policy: who decides on parallelism and workers while it runs, by name (docs/policies.md); "static" decides nothing.
     mode: "auto" carries decisions out, "advise" only records them (`updraft decisions`).
@@ -206,6 +215,7 @@ def run(
         fixed_plan=fixed_plan,
         hang_timeout=hang_timeout,
         live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
+        shares=dict(shares or {}) if enforce or shares else None,
         steer=SteerOptions(
             policy=policy,
             mode=mode,
@@ -223,6 +233,8 @@ def run(
     )
     if problems := options.problems():
         raise UpdraftError("run() cannot start: " + "; ".join(problems))
+    if options.shares is None and options.steer.policy_found().enforces:
+        options = replace(options, shares={})
     if isinstance(topology, Topology):
         topology.validate()  # everything that can be wrong without Spark, before Spark starts
     with ExitStack() as stack:
@@ -237,6 +249,8 @@ def run(
         state = stack.enter_context(open_checkpoint(graph, options, session))
         graph = prune_legs(graph)
         engine = _engine(session, graph, state, options, progress)
+        if options.shares is not None:
+            stack.callback(remove_run_groups, session.sparkContext, engine.storage.run_id)
         stack.callback(engine.plans.close)
         if isinstance(engine.plans, LiveTopology):
             engine.plans.abandon = engine.abandon_batch
@@ -330,10 +344,12 @@ def _engine(
         )
 
     residence = Residence(state, placed=not embedded and not options.fixed_plan)
-    plan = initial_plan(graph, workers, effective_from=state.committed + 1)
+    placer = Placer(graph=graph)
+    first = _first_plan(graph, workers, state.committed + 1, placer, options.steer.placement)
     if not options.fixed_plan:
-        plan, _ = replicated(plan, graph, workers)
-    job = make_job(plan, workers)
+        first, _ = replicated(first, graph, workers)
+    shares = ShareTable(first.instances, options.shares)
+    job = make_job(first, workers)
     plans: Plans = FixedPlan(job)
     if not options.fixed_plan:
         plans = LiveTopology(
@@ -348,9 +364,18 @@ def _engine(
             release=lambda worker: release_worker(context, worker),
             journal=_journal(state),
             options=options.live,
+            shares=shares,
         )
+        plans.place, plans.placement = placer, options.steer.placement
     return Engine(
-        spark=session, graph=graph, plans=plans, residence=residence, checkpoint=state, progress=progress
+        spark=session,
+        graph=graph,
+        plans=plans,
+        residence=residence,
+        checkpoint=state,
+        storage=storage,
+        progress=progress,
+        shares=shares,
     )
 
 
@@ -361,6 +386,21 @@ def _first_workers(context: SparkContext, steer: SteerOptions) -> tuple[Worker, 
         return found
     most = steer.max_workers if steer.max_workers is not None else len(found)
     return begin_with_workers(context, found, steer.workers or max(1, min(len(found), most)))
+
+
+def _first_plan(
+    graph: Graph, workers: tuple[Worker, ...], batch: int, placer: Placer, placement: str | None
+) -> Plan:
+    """Every operator at its declared parallelism, dealt in turn or by the placement of that name."""
+    plan = initial_plan(graph, workers, effective_from=batch)
+    if placement is None or not workers:
+        return plan
+    placed = placer(placement, replace(plan, version=0, instances={}), plan, workers)
+    for reason in placed.reasons:
+        log.info("placement: %s", reason)
+    if isinstance(placed.plan, Refusal):
+        raise UpdraftError(f"placement '{placement}' has no place for everything: {placed.plan}")
+    return placed.plan
 
 
 def _journal(state: RunCheckpoint) -> Journal | None:

@@ -54,6 +54,7 @@ from updraft.runtime.follower import Follower
 from updraft.runtime.job import BatchJob
 from updraft.runtime.recovery import Recovery
 from updraft.runtime.residence import Residence
+from updraft.runtime.shares import ShareTable
 from updraft.runtime.transfer import Transfer, pause_s
 from updraft.state.manifest import stored_size, task_chains
 from updraft.topology.graph import Graph
@@ -99,6 +100,7 @@ class LiveTopology:
         release: Callable[[str], None],
         journal: Journal | None,
         options: LiveOptions,
+        shares: ShareTable | None = None,
     ) -> None:
         self._graph = graph
         self._totals = {node.name: node.tasks for node in graph.stateful}
@@ -112,11 +114,13 @@ class LiveTopology:
         self.release = release  # gives a worker that has nothing left back to the cluster
         self.journal = journal
         self.place: Place | None = None  # placements by name; None: where the fewest tasks move
+        self.placement: str | None = None  # of rescaled instances
         self.more_status: Callable[[], Mapping[str, Any]] = dict
         self.given_up: Callable[[], frozenset[str]] = (
             frozenset  # workers that topologies beside this one left
         )
         self._options = options
+        self._shares = shares or ShareTable()
         self._turn = threading.RLock()  # whose holder moves a change on
         self._in_batch = threading.Lock()  # held by the engine from begin to commit of a batch
         self._asked = threading.Lock()  # one request at a time
@@ -321,7 +325,7 @@ class LiveTopology:
 
     def preview(self, request: Request) -> Preview:
         """What a request would do now."""
-        return self._preview(request, self._target(request))
+        return self._target(request)
 
     def apply(self, request: Request, *, who: str) -> ChangeTicket:
         """Begin a change; one in preparation is superseded by it, and its target is where this one starts from."""
@@ -332,8 +336,9 @@ class LiveTopology:
             if before is not None and _phase(before) is Phase.PROMOTED:
                 self._conclude(before)
                 before = self._change
-            target = self._target(request)
-            preview = self._preview(request, target)
+            preview = self._target(request)
+            for reason in preview.reasons:
+                log.info("%s", reason)
             with self._turn:
                 change = Change(
                     id=self._next_id(),
@@ -341,7 +346,7 @@ class LiveTopology:
                     request=request,
                     preview=preview,
                     current=self.job.plan,
-                    plans=tuple(strategy_named(request.strategy)(self.job.plan, target)),
+                    plans=tuple(strategy_named(request.strategy)(self.job.plan, preview.target)),
                     started_at=time.time(),
                 )
                 inherited: Migration | None = None
@@ -358,6 +363,10 @@ class LiveTopology:
             )
             self._thread.start()
             return ChangeTicket(change_id=change.id, preview=preview)
+
+    def set_shares(self, cores: Mapping[str, float]) -> bool:
+        """CPU shares of instances by operator, from the next batch on; no plan changes. False: nothing to change."""
+        return self._shares.change(cores)
 
     def _conclude(self, change: Change) -> None:
         """A switch is over with the first commit after it; without batches nobody will come to say so."""
@@ -430,6 +439,7 @@ class LiveTopology:
             "state_rows": rows,
             "state_bytes": size,
             "copies": self._copies_json(),
+            "shares": self._shares.to_json(),
             "change": change.describe() if change is not None and change.outcome is Outcome.RUNNING else None,
             "last_change": ended[-1].record().to_json() if ended else None,
             **self.more_status(),
@@ -659,7 +669,7 @@ class LiveTopology:
         self._spread_over = 0
         request = Rescale(parallelism=self.job.plan.parallelism())
         try:
-            if dict(self._target(request).instances) != dict(self.job.plan.instances):
+            if dict(self._target(request).target.instances) != dict(self.job.plan.instances):
                 self.apply(request, who="updraft")
         except ChangeRefused as refusal:
             log.warning("instances stay where they are after the loss: %s", refusal)
@@ -738,14 +748,6 @@ class LiveTopology:
         if change is not None and change.outcome is Outcome.RUNNING:
             self._over(change, Outcome.FAILED, reason)
 
-    def _target(self, request: Request) -> Plan:
-        workers = self._workers()
-        base = self._base()
-        target = target_of(request, base, self._graph, workers, self.place)
-        gone = leaving_of(request)
-        left = [worker for worker in workers if worker.id not in gone]
-        return self._replicated(target, tuple(left), before=base)
-
     def _base(self) -> Plan:
         """The plan that a new request changes."""
         change = self._change
@@ -753,7 +755,21 @@ class LiveTopology:
             return replace(change.plans[-1], version=max(change.plans[-1].version, self.job.plan.version))
         return self.job.plan
 
-    def _preview(self, request: Request, target: Plan) -> Preview:
+    def _target(self, request: Request) -> Preview:
+        """What a request leads to from the plan that it would change."""
+        said: list[str] = []
+        workers, base, gone = self._workers(), self._base(), leaving_of(request)
+        target = target_of(
+            request,
+            base,
+            self._graph,
+            workers,
+            self.place,
+            placement=self.placement,
+            said=said,
+        )
+        left = tuple(worker for worker in workers if worker.id not in gone)
+        target = self._replicated(target, left, before=base)
         median = self._median_s()
         return preview_of(
             request,
@@ -763,6 +779,7 @@ class LiveTopology:
             window_bytes=self._options.window_bytes,
             bytes_per_s=self._options.bytes_per_s,
             median_batch_ms=None if median is None else 1000 * median,
+            reasons=said,
         )
 
     def _median_s(self) -> float | None:

@@ -57,6 +57,11 @@ class Report:
         None  # of the whole worker so far: CPU s, bytes, cores it may use
     )
     repaired: tuple[str, ...] = ()  # segments whose file on this worker was damaged and was replaced
+    share_cores: float | None = None  # that it may use; None: no limit
+    group_cpu_s: float | None = None  # what its group used, all threads; None: not counted by the kernel
+    throttled_s: float | None = None  # for how long its share held it back
+    unenforced: str | None = None  # why shares are not enforced on its worker
+    notes: tuple[str, ...] = ()
     failure: Failure | None = None
     shadow_of: int | None = None  # the instance whose input this one processed too, its output discarded
 
@@ -88,6 +93,9 @@ class Report:
             value["shadow_of"] = self.shadow_of
         if self.repaired:
             value["repaired"] = self.repaired
+        for name in ("share_cores", "group_cpu_s", "throttled_s", "unenforced", "notes"):
+            if (found := getattr(self, name)) not in (None, ()):
+                value[name] = found
         if self.failure is not None:
             value["failure"] = [
                 getattr(self.failure, name)
@@ -111,6 +119,7 @@ class Report:
         if "process" in value:
             value["process"] = tuple(value["process"])
         value["repaired"] = tuple(value.get("repaired", ()))
+        value["notes"] = tuple(value.get("notes", ()))
         if failure is not None:
             operator, tasks, reason, trace, state, lost = failure
             value["failure"] = Failure(
