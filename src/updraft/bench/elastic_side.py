@@ -39,6 +39,7 @@ def settings(max_workers: int) -> Settings:
     return Settings(
         max_workers=max_workers,
         provision_s=20.0,
+        lead_s=6.0,
         stability=Stability(
             rounds=6,
             settle_s=5.0,
@@ -258,7 +259,7 @@ def _history(batches: Sequence[BatchMetrics], start_s: float) -> list[dict[str, 
 def _estimate_error(batches: Sequence[BatchMetrics], live: LiveTopology) -> float | None:
     """Mean relative error of CPU estimates on samples that were not learnt from (paper 5: below 3 %)."""
     try:
-        _, accuracy = learn(batches, shape_of(live._graph), seed=7, slot_s=5.0, networks=True)
+        _, accuracy = learn(batches, shape_of(live.graph), seed=7, slot_s=5.0, networks=True)
     except ProfileError:
         return None
     return None if accuracy.mean is None else round(accuracy.mean, 4)

@@ -17,6 +17,7 @@ BENCHES: Mapping[str, str] = {
     "enforce": "updraft.bench.enforce",
     "latency": "updraft.bench.latency",
     "migrate": "updraft.bench.migrate",
+    "monitor": "updraft.bench.monitor",
     "place": "updraft.bench.place",
     "place-scale": "updraft.bench.place_scale",
     "rescale": "updraft.bench.rescale",

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from updraft.cli import bench, change, cluster, decisions, demo, run, state, status
+from updraft.cli import bench, change, cluster, decisions, demo, learn, run, state, status
 from updraft.cli.output import complain
 from updraft.errors import UpdraftError
 
@@ -75,6 +75,8 @@ app.command("place")(change.place)
 app.command("cancel")(change.cancel)
 app.command("changes")(change.changes)
 app.command("decisions")(decisions.decisions)
+app.command("profile")(learn.profile)
+app.command("tune")(learn.tune)
 
 
 def main() -> None:

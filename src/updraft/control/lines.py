@@ -48,7 +48,7 @@ class JsonLines:
         for path in (self.path, *(self._older(number) for number in range(1, self._keep + 1))):
             try:
                 lines = path.read_bytes().splitlines()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             for line in reversed(lines):
                 try:

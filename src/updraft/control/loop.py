@@ -145,26 +145,42 @@ class ControlLoop:
 
     def tick(self) -> None:
         """Take in what was measured; decide when it is time to; pursue what was decided."""
-        self._safely(self._observe)
-        self._safely(self._follow)
+        self.look()
         found = self.decide()
         if found is not None:
             self.carry_out(found)
+        self.pursue()
+
+    def look(self) -> None:
+        """Take in what was measured, and what became of changes."""
+        self._safely(self._observe)
+        self._safely(self._follow)
+
+    def pursue(self) -> None:
+        """Ask for what is missing between what was decided and what runs."""
         self._safely(self._pursue)
+
+    def planned_workers(self) -> tuple[str, ...]:
+        """Workers that the plan in effect uses."""
+        return self._topology.running().plan.workers()
 
     # -- a round: in two parts, so that several topologies can be decided on together ---------------------------------------
 
-    def decide(self) -> Round | None:
-        """A decision, if one is due; it changes nothing yet."""
-        now_s = self._clock()
-        if (
-            self._due_s is None or now_s < self._due_s - 10 * self.options.period_s
-        ):  # begun, or clock set back
-            self._due_s = now_s + self.options.period_s
-        if now_s < self._due_s:
+    def due(self) -> bool:
+        """Whether it is time for a decision."""
+        now_s, period_s = self._clock(), self.options.period_s
+        if self._due_s is None or now_s < self._due_s - 10 * period_s:  # begun, or the clock was set back
+            self._due_s = now_s + period_s
+        return now_s >= self._due_s
+
+    def decide(self, *, now: bool = False) -> Round | None:
+        """A decision, if one is due (or asked for); it changes nothing yet."""
+        now_s, period_s, is_due = self._clock(), self.options.period_s, self.due()
+        if not is_due and not now:
             return None
         # Rounds that fell out are not made up for.
-        self._due_s += self.options.period_s * (1 + int((now_s - self._due_s) / self.options.period_s))
+        late = int((now_s - self._due_s) / period_s) if is_due and self._due_s is not None else 0
+        self._due_s = (self._due_s or now_s) + period_s * (1 + late) if is_due else now_s + period_s
         try:
             return self._round(now_s)
         except Exception:
@@ -337,6 +353,10 @@ class ControlLoop:
     def _spread(self, running: Running) -> None:
         """Workers that Spark started in place of lost ones, or that came late, are used although nothing was decided."""
         here = frozenset(worker.id for worker in running.workers)
+        if set(running.leaving) & set(running.plan.workers()) and not running.changing:
+            request = Replan(parallelism={}, release=running.leaving)
+            self._topology.apply(request, who=f"policy {self.options.policy.name}: worker given up")
+            return
         fresh = here - frozenset(running.plan.workers())
         if running.changing or not fresh or here == self._tried:
             return

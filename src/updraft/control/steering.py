@@ -33,6 +33,9 @@ class Running:
     plan: Plan
     workers: tuple[Worker, ...]
     changing: bool = False  # a change is being prepared
+    leaving: tuple[
+        str, ...
+    ] = ()  # alive, but given up by another topology of the application: not among `workers`
 
     @property
     def embedded(self) -> bool:
@@ -183,7 +186,11 @@ def next_step(
     missing = 0 if running.embedded else target.workers - here
     if missing > 0 and now_s - target.decided_s < patience_s:
         return Step(ask_workers=target.workers, waiting=f"{missing} of {target.workers} workers")
-    leaving = to_release(running.plan, running.workers, -missing) if missing < 0 else ()
+    fewer = to_release(running.plan, running.workers, -missing) if missing < 0 else ()
+    # What others gave up is left, too, and nothing is put there.
+    leaving = (
+        (*fewer, *running.leaving) if fewer or set(running.leaving) & set(running.plan.workers()) else ()
+    )
     now = running.plan.parallelism()
     other = {name: count for name, count in target.parallelism.items() if now.get(name) not in (None, count)}
     staying = [worker.id for worker in running.workers if worker.id not in leaving]
@@ -198,7 +205,7 @@ def next_step(
     return Step(
         request=Replan(
             parallelism=other,
-            release=leaving,
+            release=leaving or running.leaving,
             moves=tuple((move.operator, _moving(move, running.plan), move.to_worker) for move in moves),
             relocated=tuple((move.operator, move.instance or 0, move.to_worker) for move in relocated),
             placement=placement if other or leaving else None,  # it would undo what only moves

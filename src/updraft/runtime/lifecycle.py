@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from updraft.control import JOURNAL_FILE, ControlError, Journal, serving
+from updraft.control.together import Together
 from updraft.errors import CheckpointError, UpdraftError
 from updraft.operators.duration import Duration, duration_ms
 from updraft.placement.running import Placer
@@ -150,6 +151,7 @@ def run(
     monitor: bool = True,
     metrics_port: int | None = None,
     on_decision: Told | None = None,
+    together: Together | None = None,
 ) -> RunResult:
     """Run a topology until it is stopped.
 
@@ -182,6 +184,7 @@ def run(
     min_workers, max_workers: bounds for the policy. price_per_worker_hour: what one costs, for the reports.
     period_s: seconds between decisions. forecast: "auto" or one method. placement: where instances of new plans go, by name.
     monitor: keep metrics of every batch in the checkpoint directory. metrics_port: serve them to Prometheus on loopback.
+    together: whoever steers the topologies of one application together (`run_all` sets it).
     on_decision: called with every `DecisionRecord`, when it is made and when more is known of it.
     """
     options = RunOptions(
@@ -241,13 +244,21 @@ def run(
             if options.control:
                 stack.enter_context(_controlled(engine.plans, engine))
             stack.enter_context(
-                steered(engine, engine.plans, app, options.steer, trigger=options.trigger, told=on_decision)
+                steered(
+                    engine,
+                    engine.plans,
+                    app,
+                    options.steer,
+                    trigger=options.trigger,
+                    told=on_decision,
+                    together=together,
+                )
             )
             if on_start is not None:
                 on_start(engine.plans)
         frame = united([_selected(frames[leg.name], leg.output_schema.names) for leg in graph.legs])
-        stopper = stack.enter_context(_stopper(stop))
-        return _Run(engine=engine, frame=frame, options=options, stopper=stopper, log=log).go()
+        asked = stack.enter_context(stopper(stop))
+        return _Run(engine=engine, frame=frame, options=options, stopper=asked, log=log).go()
 
 
 def _selected(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -524,19 +535,19 @@ class Stopper:
 
 
 @contextmanager
-def _stopper(event: threading.Event | None) -> Iterator[Stopper]:
+def stopper(event: threading.Event | None) -> Iterator[Stopper]:
     """Counts SIGINT and SIGTERM while the run lasts; handlers can only be set in the main thread."""
-    stopper = Stopper(event or threading.Event())
+    asked = Stopper(event or threading.Event())
     if threading.current_thread() is not threading.main_thread():
-        yield stopper
+        yield asked
         return
 
     def count(_number: int, _frame: Any) -> None:
-        stopper.signals += 1
+        asked.signals += 1
 
     before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stopper
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -105,11 +105,14 @@ class LiveTopology:
         self._reads_checkpoint = checkpoint.local is not None
         self._workers = workers
         self._alive = alive
-        self._release = release
+        self.release = release  # gives a worker that has nothing left back to the cluster
         self.journal = journal
         self.place: Place | None = None  # placements by name; None: where the fewest tasks move
         self.placement: str | None = None  # of rescaled instances
         self.more_status: Callable[[], Mapping[str, Any]] = dict
+        self.given_up: Callable[[], frozenset[str]] = (
+            frozenset  # workers that topologies beside this one left
+        )
         self._options = options
         self._shares = shares or ShareTable()
         self._turn = threading.RLock()  # whose holder moves a change on
@@ -320,6 +323,11 @@ class LiveTopology:
         return self.change(change_id)
 
     @property
+    def graph(self) -> Graph:
+        """What runs."""
+        return self._graph
+
+    @property
     def resting(self) -> bool:
         """Whether no batch is being worked on."""
         return not self._in_batch.locked()
@@ -354,9 +362,11 @@ class LiveTopology:
     def running(self) -> Running:
         """What a policy must know of the run besides what was measured."""
         change, plan = self._change, self.job.plan
+        here, gone = self._workers(), self.given_up()
         return Running(
             plan=plan,
-            workers=self._workers(),
+            workers=tuple(worker for worker in here if worker.id not in gone),
+            leaving=tuple(worker.id for worker in here if worker.id in gone),
             changing=change is not None and change.outcome is Outcome.RUNNING,
         )
 
@@ -376,7 +386,7 @@ class LiveTopology:
                 if not self._prepare_round(change, number, inherited if number == 0 else None):
                     return
             for worker in released_by(change.request):
-                self._release(worker)
+                self.release(worker)
             self._over(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
             with self._turn:

@@ -9,19 +9,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
+
 from updraft.control.decisions import DECISIONS_FILE, DecisionRecord, Decisions
 from updraft.control.loop import ControlLoop, LoopOptions
 from updraft.control.steering import Mode
+from updraft.control.together import Together
 from updraft.errors import UpdraftError
 from updraft.monitor.convert import shape_of
 from updraft.monitor.feed import Feed
 from updraft.monitor.prometheus import Endpoint
+from updraft.monitor.snapshot import Shape
 from updraft.monitor.store import MetricsStore
 from updraft.placement.model import UnknownStrategy
 from updraft.placement.running import Placer, placement_named
 from updraft.policy.model import InstanceLoad, OperatorLoad
 from updraft.policy.registry import Policy, UnknownPolicy, policy
 from updraft.policy.settings import InvalidSettings, Settings, check, settings_from
+from updraft.profile import Profile, ProfileError
 from updraft.runtime.engine import Engine
 from updraft.runtime.live import LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress
@@ -117,6 +122,7 @@ def steered(
     *,
     trigger: str | None,
     told: Told | None,
+    together: Together | None = None,
 ) -> Iterator[ControlLoop | None]:
     """The loop of a run, as long as the run lasts; None: the run is not even watched."""
     if not options.monitor and not options.steers:
@@ -125,6 +131,7 @@ def steered(
     directory = engine.checkpoint.local
     shape = shape_of(engine.graph)
     check(options.policy_found().settings(options.settings_found()), _bounds(shape))
+    _check_profile(options, shape)
     context = engine.spark.sparkContext
     with ExitStack() as stack:
         store = MetricsStore(None if directory is None else directory / METRICS_FILE, say=log.warning)
@@ -139,7 +146,7 @@ def steered(
             feed=feed,
             decisions=Decisions(_file(directory, options)),
             options=replace(options.loop_options(), settings=settings),
-            ask_workers=lambda total: ask_for_workers(context, total),
+            ask_workers=lambda total: _ask(context, shape.topology, total, together),
             idle=lambda: trigger is None and live.resting,
             told=told or (lambda record: None),
             share=None if engine.shares.now is None else live.set_shares,
@@ -150,9 +157,21 @@ def steered(
         live.more_status = lambda: {"steering": loop.status()}
         if options.metrics_port is not None:
             stack.callback(_served(feed, options.metrics_port).stop)
-        loop.start()
         stack.callback(loop.stop)
+        if together is None:
+            loop.start()
+        else:
+            live.given_up, live.release = together.unwanted, together.release
+            together.join(shape.topology, loop)
+            stack.callback(together.leave, shape.topology)
         yield loop
+
+
+def _ask(context: SparkContext, topology: str, total: int, together: Together | None) -> None:
+    if together is None:
+        ask_for_workers(context, total)
+    else:
+        together.ask_workers(topology, total)
 
 
 def both(first: Progress, then: Progress | None) -> Progress:
@@ -185,7 +204,15 @@ def _file(directory: Path | None, options: SteerOptions) -> Path | None:
     return directory / DECISIONS_FILE if directory is not None and options.steers else None
 
 
-def _bounds(shape: Any) -> list[OperatorLoad]:
+def _check_profile(options: SteerOptions, shape: Shape) -> None:
+    profile = options.settings_found().profile
+    if isinstance(profile, Profile) and (problems := profile.fits(shape)):
+        raise ProfileError(
+            f"the profile cannot be used: {'; '.join(problems)}; 'updraft profile' makes one of this topology"
+        )
+
+
+def _bounds(shape: Shape) -> list[OperatorLoad]:
     return [
         OperatorLoad(
             name=one.name,

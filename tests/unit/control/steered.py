@@ -55,6 +55,7 @@ class FakeRun:
 
     plan: Plan
     workers: tuple[Worker, ...] = ()
+    leaving: tuple[str, ...] = ()
     ends: str | None = "done"
     refuses: str = ""
     asked: list[Request] = field(default_factory=list)
@@ -63,7 +64,7 @@ class FakeRun:
 
     def running(self) -> Running:
         changing = any(change["outcome"] == "running" for change in self.changes.values())
-        return Running(plan=self.plan, workers=self.workers, changing=changing)
+        return Running(plan=self.plan, workers=self.workers, changing=changing, leaving=self.leaving)
 
     def preview(self, request: Request) -> Preview:
         return preview_of(
