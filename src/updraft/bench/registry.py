@@ -20,6 +20,8 @@ BENCHES: Mapping[str, str] = {
     "monitor": "updraft.bench.monitor",
     "place": "updraft.bench.place",
     "place-scale": "updraft.bench.place_scale",
+    "recover": "updraft.bench.recover",
+    "replicate": "updraft.bench.replicate",
     "rescale": "updraft.bench.rescale",
     "state-size": "updraft.bench.state_size",
     "throughput": "updraft.bench.throughput",

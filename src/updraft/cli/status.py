@@ -210,11 +210,20 @@ def _details(one: Mapping[str, Any]) -> RenderableType:
         f"plan {_figure(one.get('plan_version'), 'd')}: {_parallelism(one)}",
         f"workers: {workers or 'embedded'}",
     ]
+    if copies := one.get("copies"):
+        lines.append(_copies(copies))
     if change := one.get("change"):
         lines.append(f"in progress: {progress_line(change)}")
     if last := one.get("last_change"):
         lines.append(f"last: {result_line(last)}")
     return Group(*map(Text, lines))
+
+
+def _copies(copies: Mapping[str, Any]) -> str:
+    missing = copies.get("missing") or 0
+    short = f", {missing} have no node of their own" if missing else ""
+    through = _figure(copies.get("through_batch"), "d")
+    return f"copies: {copies.get('wanted')} wanted{short}, all hold batch {through}"
 
 
 def _parallelism(one: Mapping[str, Any]) -> str:

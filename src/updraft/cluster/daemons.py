@@ -26,6 +26,8 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 # Ports are chosen here; Spark must fail rather than silently move to the next one, where nobody looks for it.
 _DAEMON_OPTIONS = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false"
+    # Executors that are killed again and again must not make the master give the application up.
+    " -Dspark.deploy.maxExecutorRetries=-1"
 )
 # Variables by which a user's other Spark would leak into this one.
 _FOREIGN = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_MASTER_OPTS", "SPARK_WORKER_OPTS")

@@ -60,6 +60,7 @@ class Controls(Protocol):
     def status(self) -> Mapping[str, Any]:
         """topology, pid, started_at (unix s), checkpoint, batch (last committed), rows_in, rows_per_s, median_batch_ms,
         plan_version, parallelism {operator: n}, workers [{id, host, cores}], state_rows, state_bytes,
+        copies {wanted, missing, through_batch, behind, behind_bytes} (None without replicas),
         change (as `change()`, of the one in progress) and last_change (a journal record), each None if there is none."""
         ...
 

@@ -111,6 +111,8 @@ def request_text(request: Mapping[str, Any]) -> str:
             return f"drain {worker}" + ("" if request.get("release", True) else " --no-release")
         case {"kind": "replan"}:
             return _replan_text(request)
+        case {"kind": "recover", "lost": list() as lost}:
+            return f"recover from the loss of {', '.join(map(str, lost))}"
         case {"kind": "place", "placement": placement}:
             return f"place --strategy {placement}"
         case _:

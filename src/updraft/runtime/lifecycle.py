@@ -25,6 +25,7 @@ from updraft.control import JOURNAL_FILE, ControlError, Journal, serving
 from updraft.control.together import Together
 from updraft.errors import CheckpointError, UpdraftError
 from updraft.operators.duration import Duration, duration_ms
+from updraft.placement.copies import replicated
 from updraft.placement.running import Placer
 from updraft.plan import Plan, Refusal, Worker, initial_plan
 from updraft.plan.prune import prune_legs
@@ -32,14 +33,14 @@ from updraft.policy.registry import Policy
 from updraft.policy.settings import Settings
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
-from updraft.runtime.engine import Engine, FixedPlan, Plans
+from updraft.runtime.engine import Engine, FixedPlan, Plans, Unpublished
 from updraft.runtime.frames import leg_frames, leg_schemas, united
 from updraft.runtime.job import BatchJob
 from updraft.runtime.live import LiveOptions, LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress, RunResult
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
-from updraft.runtime.session import start_session
+from updraft.runtime.session import HANG_TIMEOUT_S, start_session
 from updraft.runtime.shares import ShareTable, remove_run_groups
 from updraft.runtime.steered import SteerOptions, Told, steered
 from updraft.runtime.transfer import Transfer
@@ -81,6 +82,7 @@ class RunOptions:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     control: bool = True
     fixed_plan: bool = False
+    hang_timeout: Duration = HANG_TIMEOUT_S
     live: LiveOptions = field(default_factory=LiveOptions)
     shares: Mapping[str, float] | None = None  # None: not enforced
     steer: SteerOptions = field(default_factory=SteerOptions)
@@ -105,6 +107,13 @@ class RunOptions:
             _ = self.retain_for_ms
         except ValueError as error:
             found.append(f"retain_for={error}")
+        try:
+            if duration_ms(self.hang_timeout) < 1000:
+                found.append(
+                    f"hang_timeout={self.hang_timeout!r} is less than a second; a busy worker would count as lost"
+                )
+        except ValueError as error:
+            found.append(f"hang_timeout={error}")
         if self.live.bytes_per_s < 1:
             found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
@@ -134,6 +143,7 @@ def run(
     stop: threading.Event | None = None,
     control: bool = True,
     fixed_plan: bool = False,
+    hang_timeout: Duration = HANG_TIMEOUT_S,
     copy_bytes_per_s: int | None = None,
     enforce: bool = False,
     shares: Mapping[str, float] | None = None,
@@ -171,7 +181,9 @@ def run(
     progress: called with a `BatchSummary` after every commit. stop: set it to end the run after the current batch.
     control: serve the control API on loopback, for `updraft status`, `rescale`, `move`, `drain` of the same user.
     fixed_plan: the first plan stays for the whole run, and nothing is kept or served that a change would need.
-    copy_bytes_per_s: how fast state may be copied between workers while a new plan is prepared, on average.
+    hang_timeout: a worker that gives no sign of life for so long is taken for lost (seconds, or "20 seconds"). Only where
+        `run` starts Spark itself; a session of your own needs the settings of `runtime.session.hang_settings`.
+    copy_bytes_per_s: how fast state may be copied between workers, for a new plan or for replicas, on average.
     enforce: every instance works in a cgroup of its own on its worker, within the CPU share that the policy or `shares` gives
         it, and its CPU use is read from there. Where no cgroup can be made: one warning, and use is only measured.
         Policy "adaptive" enforces without being asked to.
@@ -201,6 +213,7 @@ def run(
         spark_conf=dict(spark_conf or {}),
         control=control,
         fixed_plan=fixed_plan,
+        hang_timeout=hang_timeout,
         live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
         shares=dict(shares or {}) if enforce or shares else None,
         steer=SteerOptions(
@@ -291,7 +304,12 @@ def _session(
     if active is not None:
         return active, None
     name = topology.name if isinstance(topology, Topology) else getattr(topology, "__name__", "updraft")
-    return start_session(name, master=options.master, conf=options.spark_conf)
+    return start_session(
+        name,
+        master=options.master,
+        conf=options.spark_conf,
+        hang_timeout_s=duration_ms(options.hang_timeout) / 1000,
+    )
 
 
 def _check_interval(options: RunOptions, session: SparkSession) -> None:
@@ -328,6 +346,8 @@ def _engine(
     residence = Residence(state, placed=not embedded and not options.fixed_plan)
     placer = Placer(graph=graph)
     first = _first_plan(graph, workers, state.committed + 1, placer, options.steer.placement)
+    if not options.fixed_plan:
+        first, _ = replicated(first, graph, workers)
     shares = ShareTable(first.instances, options.shares)
     job = make_job(first, workers)
     plans: Plans = FixedPlan(job)
@@ -432,14 +452,19 @@ class _Run:
 
     def go(self) -> RunResult:
         started = time.perf_counter()
-        for batch in self.engine.checkpoint.batches_to_repeat():
-            if not self.stopper.wanted:
-                self._repeat(batch)
+        # Counted from where the repeated batches end.
         limit = None
         if self.options.max_batches is not None:
-            limit = self.engine.checkpoint.committed + self.options.max_batches
-        self.engine.should_halt = lambda batch: self.stopper.wanted or (limit is not None and batch > limit)
-        reason = self._until_end(limit)
+            repeated = self.engine.checkpoint.batches_to_repeat()
+            limit = (
+                max(self.engine.checkpoint.committed, *repeated)
+                if repeated
+                else self.engine.checkpoint.committed
+            )
+            limit += self.options.max_batches
+        reason = None
+        while reason is None:
+            reason = self._catch_up_and_run(limit)
         return RunResult(
             topology=self.engine.graph.name,
             reason=reason,
@@ -451,6 +476,26 @@ class _Run:
             checkpoint=self.engine.checkpoint.path,
             spark_log=self.log,
         )
+
+    def _catch_up_and_run(self, limit: int | None) -> str | None:
+        """Repeat what the checkpoint lacks, then go on until the end; None: begin again after the last published commit.
+
+        That is needed when workers are lost between two commits of a relaxed interval, with versions that only they had.
+        """
+        try:
+            for batch in self.engine.checkpoint.batches_to_repeat():
+                if not self.stopper.wanted:
+                    self._repeat(batch)
+            self.engine.should_halt = lambda batch: (
+                self.stopper.wanted or (limit is not None and batch > limit)
+            )
+            return self._until_end(limit)
+        except Unpublished:
+            repeat = self.engine.checkpoint.go_back()
+            log.warning("batches %d to %d are repeated from the source", repeat.start, repeat.stop - 1)
+            self.engine.failure = None
+            self.engine.ended.clear()
+            return None
 
     def _until_end(self, limit: int | None) -> str:
         """`_watch` of a query that is started again if only a Python process of a source was slow to come up."""
@@ -466,21 +511,27 @@ class _Run:
                 log.warning("a source's Python process took too long to start; the query is started again")
         raise AssertionError("the last attempt returns or raises")
 
-    def _start(self) -> StreamingQuery:
+    def _start(self, *, once: bool = False) -> StreamingQuery:
         self.engine.job_group = None  # every query has its own
         writer = for_each_batch(self.frame.writeStream, self.engine.spark, self.engine.handle)
         writer = writer.option("checkpointLocation", self.engine.checkpoint.spark_path)
-        if self.options.until_idle:
+        if once:
+            writer = writer.trigger(once=True)
+        elif self.options.until_idle:
             writer = writer.trigger(availableNow=True)
         elif self.options.trigger is not None:
             writer = writer.trigger(processingTime=self.options.trigger)
         return writer.start()
 
     def _repeat(self, batch: int) -> None:
-        """Run again one batch that Spark has committed but the checkpoint (with a relaxed interval) has not."""
+        """Run again one batch that Spark has committed but the checkpoint (with a relaxed interval) has not.
+
+        Once: a query that goes on would plan the next batch, whose files a file source then gives to the first new batch
+        on top of its own.
+        """
         self.engine.checkpoint.rewind_spark_to(batch)
         self.engine.should_halt = lambda next_batch: next_batch > batch or self.stopper.wanted
-        self._watch(self._start(), batch)
+        self._watch(self._start(once=True), batch)
         if self.engine.checkpoint.committed >= batch:
             self.engine.checkpoint.forget_rewound(batch)
 

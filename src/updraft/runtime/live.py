@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from updraft.control import (
-    ChangeRecord,
     ChangeRefused,
     ChangeTicket,
     Drain,
@@ -28,10 +27,12 @@ from updraft.control import (
     Preview,
     Replan,
     Request,
+    Rescale,
     UnknownChange,
 )
 from updraft.control.proposals import Place, leaving_of, preview_of, target_of
 from updraft.control.steering import Running
+from updraft.placement.copies import missing_copies, replicated
 from updraft.plan import Plan, Worker, strategy_named, without_workers
 from updraft.plan.migration import advance, advance_all, begin
 from updraft.plan.preparation import PREPARING, Migration, Phase
@@ -45,9 +46,13 @@ from updraft.plan.protocol import (
     Superseded,
     WorkerLost,
 )
+from updraft.plan.replication import Backlog
+from updraft.plan.shadows import with_shadows
 from updraft.runtime.change import ENDED, Change
 from updraft.runtime.checkpoints import RunCheckpoint
+from updraft.runtime.follower import Follower
 from updraft.runtime.job import BatchJob
+from updraft.runtime.recovery import Recovery
 from updraft.runtime.residence import Residence
 from updraft.runtime.shares import ShareTable
 from updraft.runtime.transfer import Transfer, pause_s
@@ -98,6 +103,7 @@ class LiveTopology:
         shares: ShareTable | None = None,
     ) -> None:
         self._graph = graph
+        self._totals = {node.name: node.tasks for node in graph.stateful}
         self._checkpoint = checkpoint
         self._residence = residence
         self._make_job = make_job
@@ -132,6 +138,28 @@ class LiveTopology:
         self._guard: threading.Thread | None = None
         self.job = job
         self._retired_jobs: list[BatchJob] = []
+        self._abandoned = False  # the guard has cancelled the running batch
+        self._seen_s = time.perf_counter()  # when all planned workers were last seen alive
+        self._recovery: Recovery | None = None  # whose copies are not rebuilt yet
+        self._behind: Backlog | None = None
+        self._through = -1  # the last version that all copies have held
+        self._known: frozenset[str] = frozenset()  # workers when copies were last placed
+        self._spread_over = 0  # after a loss: so many workers there were
+        self._missing = 0
+        self._lost_any = False
+        self._job_is_old = False  # other workers are to have shadows than its program knows
+        self._follower: Follower | None = None
+        if transfer is not None and any(node.replicas > 1 for node in graph.stateful):
+            self._follower = Follower(
+                kept=self,
+                residence=residence,
+                transfer=transfer,
+                checkpoint=checkpoint,
+                totals=self._totals,
+                workers=workers,
+                bytes_per_s=options.bytes_per_s,
+                window_bytes=options.window_bytes,
+            )
 
     # -- what the engine calls ------------------------------------------------------------------------------------------
 
@@ -142,7 +170,14 @@ class LiveTopology:
         if self._guard is None and self._transfer is not None:
             self._guard = threading.Thread(target=self._watch_batches, name="updraft-guard", daemon=True)
             self._guard.start()
-        self.repair(batch)
+            if self._follower is not None:
+                self._follower.start()
+        self._abandoned = False
+        if not self.repair(batch) and self._job_is_old:
+            with self._turn:
+                self._retired_jobs.append(self.job)
+                self.job = self._make_job(self.job.plan.effective(batch), self._workers())
+        self._job_is_old = False
         change = self._change
         if change is not None and change.is_near:
             started = time.perf_counter()
@@ -153,53 +188,90 @@ class LiveTopology:
         return self.job
 
     def repair(self, batch: int) -> bool:
-        """Take everything off workers that are gone; whether there were any. State then comes from the checkpoint.
+        """Take everything off workers that are gone, first to those that hold copies of their tasks; what these lack comes from
+        the checkpoint. True if there were any, or if the batch was abandoned because of one that is out of the plan by now.
 
         A stage that wants a dead executor would wait for it for as long as `spark.locality.wait.process` says.
         """
         lost = self._lost()
+        abandoned, self._abandoned = self._abandoned, False
         if not lost:
-            return False
-        started = time.time()
+            return abandoned
         with self._turn:
-            change = self._change
-            if change is not None and change.outcome is Outcome.RUNNING:
-                self._over(change, Outcome.FAILED, f"worker {', '.join(sorted(lost))} was lost; ask again")
-            before = self.job.plan
-            workers = self._await_workers()
-            plan = without_workers(before, lost, workers, self._graph)
+            self._give_up_changes(f"worker {', '.join(sorted(lost))} was lost; ask again")
+            recovery = Recovery(
+                id=self._next_id(),
+                lost=tuple(sorted(lost)),
+                before=self.job.plan,
+                silent_s=time.perf_counter() - self._seen_s,
+            )
+            self._begin_recovery(recovery)
+            self._lost_any = True
             for worker in lost:
                 self._residence.lose(worker)
+            workers = self._await_workers()
+            lacks, chains = self._residence.lacks(), task_chains(self._checkpoint.manifest)
+            plan = without_workers(self.job.plan, lost, workers, self._graph, lacks)
+            plan = self._replicated(plan, workers, before=self.job.plan)
+            moved = [
+                replace(i, tasks=(task,))
+                for i in (i for found in plan.instances.values() for i in found)
+                for task in i.tasks
+                if self.job.plan.primary(i.operator, task) in lost
+            ]
+            # A copy that lags is promoted all the same; a worker that has nothing of the task restores it.
+            size = {key: sum(chain.values()) for key, chain in chains.items()}
+            held = [lacks(one, one.worker or "") < size.get((one.operator, one.tasks[0]), 1) for one in moved]
+            recovery.took_over(plan, promoted=held, restored=[not one for one in held])
             self._retired_jobs.append(self.job)
             self.job = self._make_job(plan.effective(batch), workers)
             self._batch_s.clear()
-        if self.journal is not None:
-            self.journal.append(
-                ChangeRecord(
-                    id=self._next_id(),
-                    who="updraft",
-                    request={"kind": "recover", "lost": sorted(lost)},
-                    started_at=started,
-                    outcome=Outcome.DONE,
-                    plan_from=before.version,
-                    plan_to=plan.version,
-                    ended_at=time.time(),
-                    duration_ms=round(1000 * (time.time() - started), 1),
-                )
-            )
-        log.warning("workers %s were lost; plan %d goes on without them", sorted(lost), plan.version)
+            self._spread_over = max(self._spread_over, len(lost) + len(workers))
+            recovery.reached("rerun")
+        self._write_recovery(recovery)
+        log.warning(
+            "workers %s were lost; plan %d goes on without them (%d tasks from copies, %d from the checkpoint)",
+            sorted(lost),
+            plan.version,
+            recovery.promoted,
+            recovery.restored,
+        )
         return True
 
+    def take_loss(self) -> bool:
+        """Whether workers were lost since the last call."""
+        lost, self._lost_any = self._lost_any, False
+        return lost
+
     def _watch_batches(self) -> None:
-        """Abandon a batch whose worker is gone: Spark would let its tasks wait for it."""
+        """Abandon a batch, and copies, whose worker is gone: Spark would let their tasks wait for it."""
+        assert self._transfer is not None
         while not self._closed.wait(_GUARD_S):
-            if self._in_batch.locked() and time.monotonic() - self._begun_s > _GUARD_S and self._lost():
-                self.abandon()
-                self._closed.wait(1.0)
+            in_batch = self._in_batch.locked() and time.monotonic() - self._begun_s > _GUARD_S
+            if not in_batch and not self._transfer.is_busy:
+                continue
+            alive = self._alive()
+            self._transfer.abandon(alive)
+            if self._running() - alive:
+                if in_batch:
+                    self._abandoned = True
+                    self.abandon()
+                    self._closed.wait(1.0)
+            else:
+                self._seen_s = time.perf_counter()
 
     def _lost(self) -> frozenset[str]:
-        planned = self.job.plan.workers()
-        return frozenset(planned) - self._alive() if planned else frozenset()
+        """Workers that are to run something and are gone; one that only holds copies is `tend`'s business."""
+        planned = self._running()
+        lost = planned - self._alive() if planned else planned
+        if not lost:
+            self._seen_s = time.perf_counter()
+        return lost
+
+    def _running(self) -> frozenset[str]:
+        """Workers without which a batch cannot be run."""
+        instances = with_shadows(self.job.plan, self._graph).plan.instances
+        return frozenset(i.worker for found in instances.values() for i in found if i.worker is not None)
 
     def _await_workers(self) -> tuple[Worker, ...]:
         """The workers there are; if all are gone, Spark may still start new ones."""
@@ -224,10 +296,23 @@ class LiveTopology:
         for job in self._retired_jobs:
             job.close()
         self._retired_jobs.clear()
+        recovery = self._recovery
+        if recovery is not None and recovery.committed is None:
+            recovery.went_on(batch)
+            if self._follower is None:
+                self._end_recovery(Outcome.DONE)
+            else:
+                self._write_recovery(recovery)
+        if self._follower is not None:
+            self._follower.wake()
 
     def close(self) -> None:
         """The run ends: no further change, and the one under way is given up."""
         self._closed.set()
+        if self._follower is not None:
+            self._follower.close()
+        if self._recovery is not None:
+            self._end_recovery(Outcome.INTERRUPTED, "the run ended before all copies were rebuilt")
         thread = self._thread
         if thread is not None:
             thread.join(timeout=10)
@@ -353,6 +438,7 @@ class LiveTopology:
             "workers": [_worker_json(worker) for worker in self._workers()],
             "state_rows": rows,
             "state_bytes": size,
+            "copies": self._copies_json(),
             "shares": self._shares.to_json(),
             "change": change.describe() if change is not None and change.outcome is Outcome.RUNNING else None,
             "last_change": ended[-1].record().to_json() if ended else None,
@@ -408,13 +494,16 @@ class LiveTopology:
                 return False
             change.round, change.job = number, job
             manifest = self._checkpoint.manifest
+            # Copies are the follower's business: the change waits only for those who are to run something. Of what they
+            # hold as copies by now, they need only the rest.
+            arrived = inherited.arrived() if inherited is not None else {}
             migration, orders = begin(
-                self.job.plan,
-                change.target,
+                replace(self.job.plan, copies={}),
+                replace(change.target, copies={}),
                 batch=manifest.batch,
                 chains=task_chains(manifest),
                 budget_bytes=self._options.window_bytes,
-                arrived=inherited.arrived() if inherited is not None else None,
+                arrived={**arrived, **self._residence.arrived(change.target)},
             )
             self._took(change, migration, orders)
         while change.outcome is Outcome.RUNNING and not self._closed.is_set():
@@ -468,6 +557,8 @@ class LiveTopology:
         self._retired_jobs.append(self.job)
         self.job, change.job = change.job, None
         self.job.plan = self.job.plan.effective(batch)
+        if self._follower is not None:
+            self._follower.wake()
 
     def _follow(self, change: Change) -> None:
         """Tell the change of the last commit."""
@@ -487,24 +578,7 @@ class LiveTopology:
         assert change.migration is not None
         if self._transfer is None:
             raise RuntimeError("an embedded Spark has nothing to copy")
-        refs = {
-            name: ref
-            for table in self._checkpoint.manifest.tables.values()
-            for name, ref in table.refs.items()
-        }
-        # What a batch has merged away meanwhile is ordered again under its new name; the rest of the order is copied.
-        left = [
-            replace(order, segments=tuple(segment for segment in order.segments if segment in refs))
-            for order in orders
-        ]
-        totals = {node.name: node.tasks for node in self._graph.stateful}
-        events = self._residence.transfer(
-            self._transfer,
-            left,
-            refs=refs,
-            totals=totals,
-            workers=change.workers,
-        )
+        events = self._residence.transfer(self._transfer, orders, totals=self._totals, workers=change.workers)
         copied = [event for event in events if isinstance(event, Copied)]
         size = sum(event.bytes for event in copied)
         change.bytes_copied += size
@@ -559,6 +633,121 @@ class LiveTopology:
             self._change = None
         change.over.set()
 
+    # -- copies ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def plan_in_effect(self) -> Plan:
+        """The plan in effect."""
+        return self.job.plan
+
+    def tend(self) -> None:
+        """Place copies that miss a worker, as soon as there is one; let workers forget what nobody needs any more."""
+        alive = self._alive()
+        if not self._turn.acquire(blocking=False):
+            return  # a change or a repair is at it
+        try:
+            if alive != self._known and self._change is None and self._running() <= alive:
+                workers = self._workers()
+                self._forget_holders(frozenset(self.job.plan.workers()) - alive)
+                plan = self._replicated(self.job.plan, workers, before=self.job.plan)
+                if not plan.same_placement(self.job.plan):
+                    # Copies are no part of the job, which goes on with them; only shadows need another one.
+                    self.job.plan = replace(plan, version=self.job.plan.version + 1)
+                    self._job_is_old = any(node.active for node in self._graph.stateful)
+                self._known = frozenset(worker.id for worker in workers)
+            change = self._change
+            self._residence.sweep(self.job.plan, *(change.plans if change is not None else ()))
+        finally:
+            self._turn.release()
+        self._spread()
+
+    def _spread(self) -> None:
+        """When lost workers are replaced and copies are whole again, instances go back to as many workers as before."""
+        busy = self._recovery is not None or self._change is not None
+        if not self._spread_over or busy or len(self._known) < self._spread_over:
+            return
+        self._spread_over = 0
+        request = Rescale(parallelism=self.job.plan.parallelism())
+        try:
+            if dict(self._target(request).target.instances) != dict(self.job.plan.instances):
+                self.apply(request, who="updraft")
+        except ChangeRefused as refusal:
+            log.warning("instances stay where they are after the loss: %s", refusal)
+
+    def _forget_holders(self, lost: frozenset[str]) -> None:
+        """Workers that only held copies are gone: nothing is run again, their copies are made elsewhere."""
+        if not lost:
+            return
+        before, silent_s = self.job.plan, time.perf_counter() - self._seen_s
+        recovery = Recovery(
+            id=self._next_id(), lost=tuple(sorted(lost)), before=before, silent_s=silent_s, after=before
+        )
+        recovery.went_on(self._checkpoint.committed)
+        self._begin_recovery(recovery)
+        for worker in lost:
+            self._residence.lose(worker)
+
+    def followed(self, behind: Backlog, through: int) -> None:
+        """How far copies are behind, and which version all of them have held."""
+        self._behind, self._through = behind, through
+        recovery = self._recovery
+        if recovery is not None and recovery.committed is not None and through >= recovery.committed:
+            self._end_recovery(Outcome.DONE, self._shortage() or "")
+
+    def _replicated(self, plan: Plan, workers: tuple[Worker, ...], *, before: Plan) -> Plan:
+        """The plan with the copies that `replicas=` asks for; what finds no node is said once."""
+        if self._follower is None:
+            return plan
+        found, _ = replicated(plan, self._graph, workers, before=before)
+        missing, was = missing_copies(found, self._graph), self._missing
+        self._missing = missing
+        if missing and not was:
+            log.warning("%s; they are made when workers come", self._shortage())
+        elif was and not missing:
+            log.warning("all tasks have as many copies as replicas= asks for again")
+        return found
+
+    def _shortage(self) -> str | None:
+        if not self._missing:
+            return None
+        return f"{self._missing} copies of tasks that replicas= asks for have no node of their own"
+
+    def _copies_json(self) -> dict[str, Any] | None:
+        if self._follower is None:
+            return None
+        behind = self._behind
+        return {
+            "wanted": sum(node.tasks * (node.replicas - 1) for node in self._graph.stateful),
+            "missing": self._missing,
+            "through_batch": self._through,
+            "behind": None if behind is None else len(behind.lacking),
+            "behind_bytes": None if behind is None else behind.bytes,
+        }
+
+    def _begin_recovery(self, recovery: Recovery) -> None:
+        if self._recovery is not None:
+            self._end_recovery(
+                Outcome.SUPERSEDED,
+                f"worker {', '.join(recovery.lost)} was lost before all copies were rebuilt",
+            )
+        self._recovery = recovery
+        self._write_recovery(recovery)
+
+    def _end_recovery(self, outcome: Outcome, reason: str = "") -> None:
+        recovery, self._recovery = self._recovery, None
+        if recovery is not None:
+            recovery.end(outcome, reason)
+            self._write_recovery(recovery)
+
+    def _write_recovery(self, recovery: Recovery) -> None:
+        if self.journal is not None:
+            self.journal.append(recovery.record())
+
+    def _give_up_changes(self, reason: str) -> None:
+        change = self._change
+        if change is not None and change.outcome is Outcome.RUNNING:
+            self._over(change, Outcome.FAILED, reason)
+
     def _base(self) -> Plan:
         """The plan that a new request changes."""
         change = self._change
@@ -569,15 +758,18 @@ class LiveTopology:
     def _target(self, request: Request) -> Preview:
         """What a request leads to from the plan that it would change."""
         said: list[str] = []
+        workers, base, gone = self._workers(), self._base(), leaving_of(request)
         target = target_of(
             request,
-            self._base(),
+            base,
             self._graph,
-            self._workers(),
+            workers,
             self.place,
             placement=self.placement,
             said=said,
         )
+        left = tuple(worker for worker in workers if worker.id not in gone)
+        target = self._replicated(target, left, before=base)
         median = self._median_s()
         return preview_of(
             request,

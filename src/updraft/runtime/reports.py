@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from updraft.state.spec import Sealed, SegmentRef
+from updraft.state.spec import Sealed, SegmentRef, task_ranges, tasks_of_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,7 @@ class Report:
     unenforced: str | None = None  # why shares are not enforced on its worker
     notes: tuple[str, ...] = ()
     failure: Failure | None = None
+    shadow_of: int | None = None  # the instance whose input this one processed too, its output discarded
 
     def to_json(self) -> bytes:
         """Compact JSON."""
@@ -94,6 +95,8 @@ class Report:
             value["hot_keys"] = self.hot_keys
         if self.process is not None:
             value["process"] = self.process
+        if self.shadow_of is not None:
+            value["shadow_of"] = self.shadow_of
         if self.repaired:
             value["repaired"] = self.repaired
         for name in ("share_cores", "group_cpu_s", "throttled_s", "unenforced", "notes"):
@@ -140,6 +143,7 @@ def _sealed_json(sealed: Sealed) -> dict[str, Any]:
         "rows_written": sealed.rows_written,
         "live_rows": sealed.live_rows,
         "state_bytes": sealed.state_bytes,
+        "only": {name: task_ranges(tasks) for name, tasks in sealed.only.items()},
     }
 
 
@@ -150,4 +154,5 @@ def _sealed_from(value: Mapping[str, Any]) -> Sealed:
         rows_written=value["rows_written"],
         live_rows=value["live_rows"],
         state_bytes=value["state_bytes"],
+        only={name: tasks_of_ranges(tasks) for name, tasks in value["only"].items()},
     )

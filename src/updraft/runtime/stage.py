@@ -126,6 +126,7 @@ class StageCall:
             operator=instance.operator if instance else None,
             instance=instance.index if instance else None,
             tasks=instance.tasks if instance else (),
+            shadow_of=program.shadows.get((instance.operator, instance.index)) if instance else None,
             worker=self.storage.worker_id(),
             pid=os.getpid(),
             started_ms=time.time() * 1000,
