@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from updraft.monitor.model import BatchMetrics
+from updraft.placement.copies import nodes_of
 from updraft.placement.flows import inter_node_share
 from updraft.placement.model import Flows, InstanceKey, UnknownStrategy
 from updraft.placement.place import STRATEGIES, place
@@ -106,9 +107,11 @@ def place_plan(
     name: str, graph: Graph, now: Plan, wanted: Plan, workers: Iterable[Worker], found: Measured
 ) -> Placed:
     """The wanted plan with instances where the strategy puts them."""
-    named, here = placement_named(name), tuple(workers)
-    if not here:
+    named, there = placement_named(name), tuple(workers)
+    if not there:
         return Placed(plan=wanted, reasons=("embedded Spark has nothing to place",))
+    nodes = nodes_of(there)
+    here = tuple(replace(worker, host=nodes[worker.id]) for worker in there)
     known = carried_over(found, now, wanted)
     request = request_of(
         graph,

@@ -69,6 +69,9 @@ def view_of(snapshot: Snapshot, settings: Settings) -> OnlineView:
     """The snapshot in online's words; see above for what load means here."""
     pressure = snapshot.pressure or 0.0
     full = min(1.0, pressure / settings.core_max) / pressure if pressure > 0 else 0.0
+    apart = (
+        len({worker.node for worker in snapshot.workers}) > 1
+    )  # else all are on one host: each counts as a node
     busy: dict[str, float] = {}
     for operator in snapshot.operators:
         for instance in operator.instances:
@@ -79,7 +82,7 @@ def view_of(snapshot: Snapshot, settings: Settings) -> OnlineView:
         workers=tuple(
             OnlineWorker(
                 id=worker.id,
-                node=worker.node or worker.id,
+                node=worker.node if apart else worker.id,
                 cores=worker.cores,
                 cpu=full * busy.get(worker.id, 0.0) / max(1, worker.cores),
             )

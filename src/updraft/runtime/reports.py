@@ -53,6 +53,8 @@ class Report:
     sealed: dict[str, Sealed] = field(default_factory=dict)  # by table
     tasks: tuple[int, ...] = ()
     seen_us: dict[str, int | None] = field(default_factory=dict)  # largest event time by source leg
+    task_rows: dict[int, int] = field(default_factory=dict)  # about, of the heaviest tasks
+    hot_keys: tuple[str, ...] = ()  # keys that are a large part of the rows
     process: tuple[float, int, float | None] | None = (
         None  # of the whole worker so far: CPU s, bytes, cores it may use
     )
@@ -87,6 +89,10 @@ class Report:
             "tasks": self.tasks,
             "seen_us": self.seen_us,
         }
+        if self.task_rows:
+            value["task_rows"] = list(self.task_rows.items())
+        if self.hot_keys:
+            value["hot_keys"] = self.hot_keys
         if self.process is not None:
             value["process"] = self.process
         if self.shadow_of is not None:
@@ -116,6 +122,8 @@ class Report:
         value["rows_to_sinks"] = dict(value["rows_to_sinks"])
         value["sealed"] = {name: _sealed_from(sealed) for name, sealed in value["sealed"].items()}
         value["tasks"] = tuple(value["tasks"])
+        value["task_rows"] = dict(value.get("task_rows", ()))
+        value["hot_keys"] = tuple(value.get("hot_keys", ()))
         if "process" in value:
             value["process"] = tuple(value["process"])
         value["repaired"] = tuple(value.get("repaired", ()))

@@ -143,3 +143,9 @@ def test_more_copies_than_nodes_with_separated_is_said_not_hidden() -> None:
         assert placed.plan.problems
     else:
         assert any("cop" in reason for reason in placed.reasons)
+
+
+def test_on_one_host_each_worker_counts_as_a_node() -> None:
+    apart = {(("split", i), ("count", 1 - i)): 100.0 for i in (0, 1)}
+    placed = place_plan("traffic", APP, NOW, NOW, workers("0", "1"), Measured(flows=apart))
+    assert "inter-node share of traffic 100.0% -> 0.0%" in placed.reasons
