@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from updraft.apps.timeline import Lag
 from updraft.apps.wordcount import LINES
 
 STEMS = pa.schema([("stem", pa.string())])
@@ -48,16 +49,33 @@ def stems(lines: pa.Table) -> pa.Table:
     return pa.table([pa.array(found, pa.string())], schema=STEMS)
 
 
-def topology(path: str | Path, sink: Any, *, parallelism: int, most: int) -> Any:
-    """Stems of a watched directory of text files; `most`: instances of the stemmer."""
+class Watched:
+    """A directory of text files, a few of them per batch; `waiting` says how many lines of it are in no batch yet."""
+
+    def __init__(
+        self, path: Path, waiting: Callable[[], int] = lambda: 0, *, files_per_batch: int = 4
+    ) -> None:
+        self._path = path
+        self._waiting = waiting
+        self._files_per_batch = files_per_batch
+        path.mkdir(parents=True, exist_ok=True)
+
+    def frame(self, spark: Any) -> Any:
+        reader = spark.readStream.format("text").option("maxFilesPerTrigger", self._files_per_batch)
+        return reader.load(str(self._path))
+
+    def lag(self) -> Lag:
+        """As `apps.source.Load` tells it, so that a policy knows what waits."""
+        return Lag(scheduled_events=self._waiting(), delivered_events=0, behind_s=0.0)
+
+
+def topology(lines: Watched, sink: Any, *, parallelism: int, most: int) -> Any:
+    """Stems of a watched directory; `most`: instances of the stemmer."""
     import updraft as ud
 
-    def read(spark: Any) -> Any:
-        return spark.readStream.format("text").load(str(path))
-
     app = ud.Topology("stems")
-    lines = app.source("lines", read, schema=LINES)
-    found = lines.map(stems, name="stem", schema=STEMS, parallelism=parallelism, max_parallelism=most)
+    read = app.source("lines", lines.frame, schema=LINES)
+    found = read.map(stems, name="stem", schema=STEMS, parallelism=parallelism, max_parallelism=most)
     counts = found.key_by("stem").count("count", name="count", tasks=16, parallelism=1, max_parallelism=1)
     counts.sink("out", sink)
     return app

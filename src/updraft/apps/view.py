@@ -38,6 +38,11 @@ class Story:
     highest_words_per_s: float = 0.0
     _last_s: float | None = None
 
+    @property
+    def lines(self) -> int:
+        """Lines in the batches so far."""
+        return self.words // self.words_per_line
+
     def add(self, summary: Shown, elapsed_s: float) -> None:
         """Take in one finished batch, `elapsed_s` seconds after the run began."""
         words = summary.rows_in * self.words_per_line

@@ -1,7 +1,8 @@
 """One run of `bench elastic`: an application under a load, steered by a policy, on a cluster that is there already.
 
-The load begins when the run has warmed up: before it, a small constant load makes JVMs and Python processes ready, and is
-not measured. What is measured comes from the metrics store that every run writes, as anybody could read it.
+Before it, some batches of the same application warm the workers up, and the first `warm_s` seconds of the load, at its first
+rate, are not measured. Workers that a policy adds come cold, as in life. What is measured comes from the metrics store that
+every run writes, as anybody could read it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 import updraft as ud
 from updraft.apps.schedules import Schedule, constant
@@ -22,6 +26,7 @@ from updraft.bench.spark import ON_CLUSTER
 from updraft.control.decisions import DECISIONS_FILE, Fate, read_decisions
 from updraft.monitor import BatchMetrics, read_metrics
 from updraft.monitor.convert import shape_of
+from updraft.monitor.measure import spent_on_rows_s
 from updraft.monitor.quality import degradation, latency_p99_s, worker_seconds
 from updraft.policy.settings import Settings, Stability
 from updraft.profile import ProfileError, learn
@@ -54,16 +59,44 @@ def settings(max_workers: int) -> Settings:
 
 
 def capacity(request: dict[str, Any]) -> dict[str, Any]:
-    """Rows per second that one node does: more is offered than it can take, and the median of what it took counts."""
-    schedule = constant(request["rows_per_s"], request["seconds"])
-    found = _run(request, schedule, policy="static", workers=1, parallelism=1, most_rows=request["most_rows"])
-    batches = found.batches[len(found.batches) // 3 :]
-    rates = sorted(b.rows_in / (b.ended_s - a.ended_s) for a, b in pairwise(batches) if b.ended_s > a.ended_s)
+    """Rows per second that one node does: batches of so many rows one after the other, the median of the later ones counts."""
+    application = APPS[request["app"]]
+    session = _session(request)
+    checkpoint = Path(request["scratch"]) / f"capacity-{request['app']}"
+    try:
+        name = _through(session, application, checkpoint, 1, request["batches"], request["rows_per_batch"])
+    finally:
+        session.stop()
+    batches = read_metrics(checkpoint / METRICS_FILE, name, last=_KEPT)
+    later = batches[len(batches) // 2 :]
+    rates = [b.rows_in / (b.ended_s - a.ended_s) for a, b in pairwise(later) if b.ended_s > a.ended_s]
     return {
-        "rows_per_s": rates[len(rates) // 2] if rates else 0.0,
-        "batches": len(found.batches),
-        "batch_s": [round(b.seconds, 2) for b in batches],
+        "rows_per_s": median(rates) if rates else 0.0,
+        "batch_s": [round(batch.seconds, 2) for batch in batches],
+        "pressure": [round(spent_on_rows_s([batch]) / max(batch.seconds, 1e-9), 2) for batch in later],
     }
+
+
+def _session(request: dict[str, Any]) -> SparkSession:
+    session, _ = start_session("elastic", master=request["master"], conf=dict(ON_CLUSTER))
+    return session
+
+
+def _through(
+    session: SparkSession, application: Application, checkpoint: Path, workers: int, batches: int, rows: int
+) -> str:
+    """Batches of a load that does not wait for its time: to warm up, or to see how fast it goes."""
+    load = Load(
+        generator=application.generator,
+        schedule=constant(float(rows), float(batches)),
+        paced=False,
+        start_ms=1_700_000_000_000,
+        max_rows_per_batch=rows,
+        partitions=MOST,
+    )
+    app = application.build(load, ud.sinks.discard(), min(workers, MOST))
+    ud.run(app, spark=session, checkpoint=checkpoint, until_idle=True, workers=workers)
+    return app.name
 
 
 def elastic(request: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +111,6 @@ def elastic(request: dict[str, Any]) -> dict[str, Any]:
         policy="static" if static else policy,
         workers=nodes if over else 1,
         parallelism=min(nodes, MOST) if over else 1,
-        most_rows=None,
     )
     start_s, seconds = found.start_s, shape.seconds
     end_s = start_s + seconds
@@ -142,7 +174,6 @@ def _run(
     policy: str,
     workers: int,
     parallelism: int,
-    most_rows: int | None,
 ) -> _Found:
     application = APPS[request["app"]]
     warm_s = float(request["warm_s"])
@@ -151,20 +182,22 @@ def _run(
         generator=application.generator,
         schedule=constant(warm_rate, warm_s) + schedule,
         partitions=MOST,
-        max_rows_per_batch=most_rows,
     )
     out, stop = ud.sinks.memory(), threading.Event()
     app = application.build(load, out, parallelism)
     checkpoint = Path(request["scratch"]) / f"elastic-{request['app']}-{time.time_ns()}"
     lives: list[LiveTopology] = []
-    session, _ = start_session("elastic", master=request["master"], conf=dict(ON_CLUSTER))
-    watcher = threading.Thread(target=_stop_when_done, args=(load, stop, most_rows is None), daemon=True)
+    session = _session(request)
+    watcher = threading.Thread(target=_stop_when_done, args=(load, stop), daemon=True)
 
     def begun(live: LiveTopology) -> None:
         lives.append(live)
         watcher.start()
 
     try:
+        _through(
+            session, application, checkpoint.with_suffix(".warm"), workers, request["warm_batches"], 1_000
+        )
         ud.run(
             app,
             spark=session,
@@ -182,11 +215,11 @@ def _run(
     return _found(load, out, application, app, checkpoint, lives[0], warm_s)
 
 
-def _stop_when_done(load: Load, stop: threading.Event, drain: bool) -> None:
+def _stop_when_done(load: Load, stop: threading.Event) -> None:
     """The run ends when the load has ended and what waits is done, or shortly after it if that takes too long."""
     while (lag := load.lag()) is None or lag.scheduled_events < load.total_events:
         time.sleep(0.2)
-    deadline = time.monotonic() + (_DRAIN_S if drain else 0.0)
+    deadline = time.monotonic() + _DRAIN_S
     while time.monotonic() < deadline:
         lag = load.lag()
         if lag is not None and lag.behind_events == 0:
