@@ -398,21 +398,27 @@ class _Run:
                 log.warning("a source's Python process took too long to start; the query is started again")
         raise AssertionError("the last attempt returns or raises")
 
-    def _start(self) -> StreamingQuery:
+    def _start(self, *, once: bool = False) -> StreamingQuery:
         self.engine.job_group = None  # every query has its own
         writer = for_each_batch(self.frame.writeStream, self.engine.spark, self.engine.handle)
         writer = writer.option("checkpointLocation", self.engine.checkpoint.spark_path)
-        if self.options.until_idle:
+        if once:
+            writer = writer.trigger(once=True)
+        elif self.options.until_idle:
             writer = writer.trigger(availableNow=True)
         elif self.options.trigger is not None:
             writer = writer.trigger(processingTime=self.options.trigger)
         return writer.start()
 
     def _repeat(self, batch: int) -> None:
-        """Run again one batch that Spark has committed but the checkpoint (with a relaxed interval) has not."""
+        """Run again one batch that Spark has committed but the checkpoint (with a relaxed interval) has not.
+
+        Once: a query that goes on would plan the next batch, whose files a file source then gives to the first new batch
+        on top of its own.
+        """
         self.engine.checkpoint.rewind_spark_to(batch)
         self.engine.should_halt = lambda next_batch: next_batch > batch or self.stopper.wanted
-        self._watch(self._start(), batch)
+        self._watch(self._start(once=True), batch)
         if self.engine.checkpoint.committed >= batch:
             self.engine.checkpoint.forget_rewound(batch)
 
