@@ -68,14 +68,15 @@ def workers_seen(run: Run, count: int) -> None:
     until(lambda: len(set(run.workers()) & set(run.pids)) >= count, f"{count} workers that run something")
 
 
-def lose(run: Run, victims: list[str]) -> Told:
-    """Kill these workers at once; the record of the recovery once all copies are rebuilt."""
+def lose(run: Run, victims: list[str], *, rebuilt: bool = True) -> Told:
+    """Kill these workers at once; the record of the recovery once output goes on, or once all copies are rebuilt."""
     known = len(recoveries(run))
     for victim in victims:
         os.kill(executor_of(run.pids.pop(victim)), signal.SIGKILL)
     run.wait_for_batches(2)
     until(lambda: len(recoveries(run)) > known, "no recovery was recorded")
-    until(lambda: recoveries(run)[-1]["outcome"] == "done", "the last recovery does not end")
+    phase = "done" if rebuilt else "rereplicate"
+    until(lambda: phase in recoveries(run)[-1]["phases"], "the last recovery does not end")
     return recoveries(run)[-1]
 
 
@@ -89,7 +90,7 @@ def killed(run: Run) -> list[Told]:
     used = [w for w in run.live.job.plan.workers() if w in run.pids]
     two = lose(run, used[:2])
     copies_follow(run)
-    everyone = lose(run, [worker for worker in run.workers() if worker in run.pids])
+    everyone = lose(run, [worker for worker in run.workers() if worker in run.pids], rebuilt=False)
     everyone["twins"] = len(
         run.live._residence._copies._twins
     )  # files that shadows made as the primaries did
