@@ -19,6 +19,7 @@ from tests.spark.live_on_cluster import TASKS, Run, Told, executor_of, play
 
 import updraft as ud
 from updraft import cluster
+from updraft.cluster.executors import executors
 from updraft.runtime import faults
 from updraft.runtime.session import start_session
 
@@ -70,10 +71,13 @@ def workers_seen(run: Run, count: int) -> None:
 
 
 def lose(run: Run, victims: list[str], *, in_turn: bool = False, rebuilt: bool = True) -> Told:
-    """Kill these workers, at once or one in each attempt at a batch; the record of the last recovery once output goes on, or
-    once all copies are rebuilt."""
+    """Kill these workers (none: all there are), at once or one in each attempt at a batch; the record of the last recovery
+    once output goes on, or once all copies are rebuilt."""
     known = len(recoveries(run))
-    processes = [executor_of(run.pids.pop(victim)) for victim in victims]
+    running = executors(run.cluster, run.home)
+    processes = [running[victim].pid for victim in victims or running]
+    for victim in victims or list(run.pids):
+        run.pids.pop(victim, None)
 
     def at_begun(moment: str, _batch: int) -> None:
         if moment == "begun" and processes:
@@ -103,10 +107,9 @@ def killed(run: Run) -> list[Told]:
     used = [w for w in run.live.job.plan.workers() if w in run.pids]
     two = lose(run, used[:2], in_turn=True)
     copies_follow(run)
-    everyone = lose(run, [worker for worker in run.workers() if worker in run.pids], rebuilt=False)
-    everyone["twins"] = len(
-        run.live._residence._copies._twins
-    )  # files that shadows made as the primaries did
+    everyone = lose(run, [], rebuilt=False)
+    # Files that shadows made just as the primaries did.
+    everyone["twins"] = len(run.live._residence._copies._twins)
     return [one, two, everyone]
 
 
