@@ -19,6 +19,8 @@ from tests.spark.live_on_cluster import TASKS, Run, Told, executor_of, play
 
 import updraft as ud
 from updraft import cluster
+from updraft.cluster.executors import executors
+from updraft.runtime import faults
 from updraft.runtime.session import start_session
 
 HANG_TIMEOUT_S = 6.0
@@ -68,31 +70,46 @@ def workers_seen(run: Run, count: int) -> None:
     until(lambda: len(set(run.workers()) & set(run.pids)) >= count, f"{count} workers that run something")
 
 
-def lose(run: Run, victims: list[str]) -> Told:
-    """Kill these workers at once; the record of the recovery once all copies are rebuilt."""
+def lose(run: Run, victims: list[str], *, in_turn: bool = False, rebuilt: bool = True) -> Told:
+    """Kill these workers (none: all there are), at once or one in each attempt at a batch; the record of the last recovery
+    once output goes on, or once all copies are rebuilt."""
     known = len(recoveries(run))
-    for victim in victims:
-        os.kill(executor_of(run.pids.pop(victim)), signal.SIGKILL)
+    running = executors(run.cluster, run.home)
+    processes = [running[victim].pid for victim in victims or running]
+    for victim in victims or list(run.pids):
+        run.pids.pop(victim, None)
+
+    def at_begun(moment: str, _batch: int) -> None:
+        if moment == "begun" and processes:
+            os.kill(processes.pop(0), signal.SIGKILL)
+
+    if in_turn:
+        faults.hook = at_begun
+    for process in () if in_turn else processes:
+        os.kill(process, signal.SIGKILL)
     run.wait_for_batches(2)
-    until(lambda: len(recoveries(run)) > known, "no recovery was recorded")
-    until(lambda: recoveries(run)[-1]["outcome"] == "done", "the last recovery does not end")
+    until(
+        lambda: len(recoveries(run)) >= known + (len(victims) if in_turn else 1), "no recovery was recorded"
+    )
+    faults.hook = None
+    phase = "done" if rebuilt else "rereplicate"
+    until(lambda: phase in recoveries(run)[-1]["phases"], "the last recovery does not end")
     return recoveries(run)[-1]
 
 
 def killed(run: Run) -> list[Told]:
-    """One worker, then two at once, then all of them."""
+    """One worker, then two in one batch, then all of them at once."""
     workers_seen(run, 3)
     copies_follow(run)
     one = lose(run, [run.workers()[0]])
     until(lambda: run.live.status()["copies"]["missing"] == 0, "copies on the new worker")
     copies_follow(run)
     used = [w for w in run.live.job.plan.workers() if w in run.pids]
-    two = lose(run, used[:2])
+    two = lose(run, used[:2], in_turn=True)
     copies_follow(run)
-    everyone = lose(run, [worker for worker in run.workers() if worker in run.pids])
-    everyone["twins"] = len(
-        run.live._residence._copies._twins
-    )  # files that shadows made as the primaries did
+    everyone = lose(run, [], rebuilt=False)
+    # Files that shadows made just as the primaries did.
+    everyone["twins"] = len(run.live._residence._copies._twins)
     return [one, two, everyone]
 
 

@@ -13,7 +13,9 @@ def chaos(
     replicas: Annotated[int, typer.Option(help="Copies of every task.")] = 2,
     nodes: Annotated[int, typer.Option(help="Workers of the cluster, one core each.")] = 4,
     seed: Annotated[int | None, typer.Option(help="Play only this seed, as a failed run names it.")] = None,
-    interval: Annotated[int, typer.Option(help="The runs' checkpoint_interval.")] = 1,
+    interval: Annotated[
+        int | None, typer.Option(help="checkpoint_interval of the runs; 1 or 3 by seed if not given.")
+    ] = None,
 ) -> None:
     """Kill and freeze workers, kill drivers, change plans at random while a topology runs; exit code 1 if a result is wrong.
 

@@ -32,7 +32,6 @@ from updraft.control import (
 )
 from updraft.control.proposals import Place, leaving_of, preview_of, target_of
 from updraft.control.steering import Running
-from updraft.placement.copies import missing_copies, replicated
 from updraft.plan import Plan, Worker, strategy_named, without_workers
 from updraft.plan.migration import advance, advance_all, begin
 from updraft.plan.preparation import PREPARING, Migration, Phase
@@ -52,6 +51,7 @@ from updraft.runtime.change import ENDED, Change
 from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.follower import Follower
 from updraft.runtime.job import BatchJob
+from updraft.runtime.keeping import Keeping
 from updraft.runtime.recovery import Recovery
 from updraft.runtime.residence import Residence
 from updraft.runtime.shares import ShareTable
@@ -140,16 +140,14 @@ class LiveTopology:
         self._retired_jobs: list[BatchJob] = []
         self._abandoned = False  # the guard has cancelled the running batch
         self._seen_s = time.perf_counter()  # when all planned workers were last seen alive
-        self._recovery: Recovery | None = None  # whose copies are not rebuilt yet
-        self._behind: Backlog | None = None
-        self._through = -1  # the last version that all copies have held
         self._known: frozenset[str] = frozenset()  # workers when copies were last placed
         self._spread_over = 0  # after a loss: so many workers there were
-        self._missing = 0
         self._lost_any = False
         self._job_is_old = False  # other workers are to have shadows than its program knows
+        replicas = transfer is not None and any(node.replicas > 1 for node in graph.stateful)
+        self._keeping = Keeping(graph, journal, replicas=replicas)
         self._follower: Follower | None = None
-        if transfer is not None and any(node.replicas > 1 for node in graph.stateful):
+        if transfer is not None and replicas:
             self._follower = Follower(
                 kept=self,
                 residence=residence,
@@ -205,14 +203,14 @@ class LiveTopology:
                 before=self.job.plan,
                 silent_s=time.perf_counter() - self._seen_s,
             )
-            self._begin_recovery(recovery)
+            self._keeping.begin(recovery)
             self._lost_any = True
             for worker in lost:
                 self._residence.lose(worker)
             workers = self._await_workers()
             lacks, chains = self._residence.lacks(), task_chains(self._checkpoint.manifest)
             plan = without_workers(self.job.plan, lost, workers, self._graph, lacks)
-            plan = self._replicated(plan, workers, before=self.job.plan)
+            plan = self._keeping.placed(plan, workers, before=self.job.plan)
             moved = [
                 replace(i, tasks=(task,))
                 for i in (i for found in plan.instances.values() for i in found)
@@ -228,7 +226,8 @@ class LiveTopology:
             self._batch_s.clear()
             self._spread_over = max(self._spread_over, len(lost) + len(workers))
             recovery.reached("rerun")
-        self._write_recovery(recovery)
+        self._keeping.write()
+        self._keeping.say(plan)
         log.warning(
             "workers %s were lost; plan %d goes on without them (%d tasks from copies, %d from the checkpoint)",
             sorted(lost),
@@ -296,13 +295,7 @@ class LiveTopology:
         for job in self._retired_jobs:
             job.close()
         self._retired_jobs.clear()
-        recovery = self._recovery
-        if recovery is not None and recovery.committed is None:
-            recovery.went_on(batch)
-            if self._follower is None:
-                self._end_recovery(Outcome.DONE)
-            else:
-                self._write_recovery(recovery)
+        self._keeping.went_on(batch)
         if self._follower is not None:
             self._follower.wake()
 
@@ -311,8 +304,7 @@ class LiveTopology:
         self._closed.set()
         if self._follower is not None:
             self._follower.close()
-        if self._recovery is not None:
-            self._end_recovery(Outcome.INTERRUPTED, "the run ended before all copies were rebuilt")
+        self._keeping.end(Outcome.INTERRUPTED, "the run ended before all copies were rebuilt")
         thread = self._thread
         if thread is not None:
             thread.join(timeout=10)
@@ -438,7 +430,7 @@ class LiveTopology:
             "workers": [_worker_json(worker) for worker in self._workers()],
             "state_rows": rows,
             "state_bytes": size,
-            "copies": self._copies_json(),
+            "copies": self._keeping.status(self.job.plan),
             "shares": self._shares.to_json(),
             "change": change.describe() if change is not None and change.outcome is Outcome.RUNNING else None,
             "last_change": ended[-1].record().to_json() if ended else None,
@@ -649,7 +641,8 @@ class LiveTopology:
             if alive != self._known and self._change is None and self._running() <= alive:
                 workers = self._workers()
                 self._forget_holders(frozenset(self.job.plan.workers()) - alive)
-                plan = self._replicated(self.job.plan, workers, before=self.job.plan)
+                plan = self._keeping.placed(self.job.plan, workers, before=self.job.plan)
+                self._keeping.say(plan)
                 if not plan.same_placement(self.job.plan):
                     # Copies are no part of the job, which goes on with them; only shadows need another one.
                     self.job.plan = replace(plan, version=self.job.plan.version + 1)
@@ -663,7 +656,7 @@ class LiveTopology:
 
     def _spread(self) -> None:
         """When lost workers are replaced and copies are whole again, instances go back to as many workers as before."""
-        busy = self._recovery is not None or self._change is not None
+        busy = self._keeping.recovery is not None or self._change is not None
         if not self._spread_over or busy or len(self._known) < self._spread_over:
             return
         self._spread_over = 0
@@ -683,65 +676,13 @@ class LiveTopology:
             id=self._next_id(), lost=tuple(sorted(lost)), before=before, silent_s=silent_s, after=before
         )
         recovery.went_on(self._checkpoint.committed)
-        self._begin_recovery(recovery)
+        self._keeping.begin(recovery)
         for worker in lost:
             self._residence.lose(worker)
 
     def followed(self, behind: Backlog, through: int) -> None:
         """How far copies are behind, and which version all of them have held."""
-        self._behind, self._through = behind, through
-        recovery = self._recovery
-        if recovery is not None and recovery.committed is not None and through >= recovery.committed:
-            self._end_recovery(Outcome.DONE, self._shortage() or "")
-
-    def _replicated(self, plan: Plan, workers: tuple[Worker, ...], *, before: Plan) -> Plan:
-        """The plan with the copies that `replicas=` asks for; what finds no node is said once."""
-        if self._follower is None:
-            return plan
-        found, _ = replicated(plan, self._graph, workers, before=before)
-        missing, was = missing_copies(found, self._graph), self._missing
-        self._missing = missing
-        if missing and not was:
-            log.warning("%s; they are made when workers come", self._shortage())
-        elif was and not missing:
-            log.warning("all tasks have as many copies as replicas= asks for again")
-        return found
-
-    def _shortage(self) -> str | None:
-        if not self._missing:
-            return None
-        return f"{self._missing} copies of tasks that replicas= asks for have no node of their own"
-
-    def _copies_json(self) -> dict[str, Any] | None:
-        if self._follower is None:
-            return None
-        behind = self._behind
-        return {
-            "wanted": sum(node.tasks * (node.replicas - 1) for node in self._graph.stateful),
-            "missing": self._missing,
-            "through_batch": self._through,
-            "behind": None if behind is None else len(behind.lacking),
-            "behind_bytes": None if behind is None else behind.bytes,
-        }
-
-    def _begin_recovery(self, recovery: Recovery) -> None:
-        if self._recovery is not None:
-            self._end_recovery(
-                Outcome.SUPERSEDED,
-                f"worker {', '.join(recovery.lost)} was lost before all copies were rebuilt",
-            )
-        self._recovery = recovery
-        self._write_recovery(recovery)
-
-    def _end_recovery(self, outcome: Outcome, reason: str = "") -> None:
-        recovery, self._recovery = self._recovery, None
-        if recovery is not None:
-            recovery.end(outcome, reason)
-            self._write_recovery(recovery)
-
-    def _write_recovery(self, recovery: Recovery) -> None:
-        if self.journal is not None:
-            self.journal.append(recovery.record())
+        self._keeping.followed(behind, through)
 
     def _give_up_changes(self, reason: str) -> None:
         change = self._change
@@ -769,7 +710,7 @@ class LiveTopology:
             said=said,
         )
         left = tuple(worker for worker in workers if worker.id not in gone)
-        target = self._replicated(target, left, before=base)
+        target = self._keeping.placed(target, left, before=base)
         median = self._median_s()
         return preview_of(
             request,

@@ -80,7 +80,7 @@ class Recovery:
             plan_from=self.before.version,
             plan_to=None if self.after is None else self.after.version,
             ended_at=ended,
-            duration_ms=None if ended is None else round(1000 * (ended - started), 1),
+            duration_ms=None if ended is None else self.phases[self.outcome.value],
             tasks_moved=self.promoted + self.restored,
             phases=dict(self.phases),
         )
