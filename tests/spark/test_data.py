@@ -244,6 +244,32 @@ def test_one_giant_batch_and_a_hot_key(spark: SparkSession, tmp_path: Path, seed
     )
 
 
+def test_output_that_is_too_much_for_the_driver_stays_on_the_workers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The batch is run again then, and its state is counted once all the same."""
+    sizes = (1_000, 2_500_000, 1_000)
+    batches = [pa.table({"number": pa.array(np.arange(size) % 5, pa.int64())}) for size in sizes]
+    source = ScriptedSource(batches[0].schema, batches)
+    counted, seen = memory(), {}
+
+    def build(source: ScriptedSource) -> ud.Topology:
+        app = ud.Topology("plenty")
+        rows = app.source("rows", source.frame)
+        rows.key_by("number").count("n", name="counted", tasks=4, parallelism=2).sink("counted", counted)
+        rows.sink("files", ud.sinks.parquet(str(tmp_path / "files")))
+        rows.sink("frames", lambda df, batch: seen.update({batch: df.count()}))
+        return app
+
+    run_script(build, source, checkpoint=tmp_path / "checkpoint", spark=spark)
+    assert counted.latest("number")[3]["n"] == sum(sizes) // 5
+    assert seen == dict(enumerate(sizes))
+    back = spark.read.parquet(str(tmp_path / "files")).groupBy("batch_id", "number").count().toArrow()
+    assert {(b, n): c for b, n, c in zip(*(back[i].to_pylist() for i in range(3)), strict=True)} == {
+        (batch, number): size // 5 for batch, size in enumerate(sizes) for number in range(5)
+    }
+
+
 class LastOne(KeyedOperator):
     """Rows per number, counted the slow way."""
 

@@ -22,7 +22,7 @@ from updraft.plan.shadows import with_shadows
 from updraft.runtime import faults
 from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.damage import repaired_segments, state_error
-from updraft.runtime.frames import output_frame, output_table
+from updraft.runtime.frames import output_frame, output_table, table_frame, writes_plain_parquet
 from updraft.runtime.job import BatchJob, JobResult
 from updraft.runtime.progress import BatchSummary, Progress
 from updraft.runtime.reports import Report
@@ -117,6 +117,7 @@ class Engine:
     ended: threading.Event = field(default_factory=threading.Event)  # this query will begin no other batch
     _attempts: dict[int, int] = field(default_factory=dict)
     _sinks: tuple[Sink, ...] = ()
+    _plain_parquet: bool | None = None
     job_group: str | None = None  # of the jobs that run on the query's thread
     _repaired: set[str] = field(default_factory=set)
 
@@ -228,7 +229,7 @@ class Engine:
                     raise
                 job = self.plans.job
                 continue
-            if not self._distrust_copies(job.plan, result.reports):
+            if not self._distrust_copies(job.plan, result.reports) and not result.overflowed:
                 return job, result, batch
 
     def _distrust_copies(self, plan: Plan, reports: tuple[Report, ...]) -> bool:
@@ -289,6 +290,11 @@ class Engine:
                 match sink:
                     case ConsoleSink() | MemorySink():
                         sink.write(output_table(result.outputs, number, schema), batch_id)
+                    case ParquetSink() if result.exchange is None and self._writes_itself(sink):
+                        sink.write(output_table(result.outputs, number, schema), batch_id)
+                    case ParquetSink() | CallbackSink() if result.exchange is None:
+                        table = output_table(result.outputs, number, schema)
+                        sink.write_frame(table_frame(self.spark, table), batch_id)
                     case ParquetSink() | CallbackSink():
                         sink.write_frame(output_frame(self.spark, result.exchange, number, schema), batch_id)
                     case DiscardSink():
@@ -301,6 +307,11 @@ class Engine:
                     batch=batch_id,
                     reason=f"the sink raised {type(error).__name__}: {error}",
                 ) from error
+
+    def _writes_itself(self, sink: ParquetSink) -> bool:
+        if self._plain_parquet is None:
+            self._plain_parquet = writes_plain_parquet(self.spark)
+        return self._plain_parquet and sink.is_local
 
     def _rows_in(self, reports: tuple[Report, ...]) -> int:
         legs = [leg.name for leg in self.graph.legs]

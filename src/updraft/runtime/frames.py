@@ -20,6 +20,12 @@ from updraft.runtime.program import LEG
 from updraft.topology import DeclaredLeg, Topology, source_legs
 from updraft.topology.records import SourceRecord
 
+_PLAIN_PARQUET = {
+    "outputTimestampType": "INT96",
+    "compression.codec": "snappy",
+    "writeLegacyFormat": "false",
+}
+
 
 def leg_frames(app: Topology, spark: SparkSession) -> dict[str, DataFrame]:
     """The streaming DataFrame of every source leg, by name; every source is built once."""
@@ -135,6 +141,18 @@ def output_frame(spark: SparkSession, exchange: Any, sink: int, schema: pa.Schem
     messages = bundles.mapPartitionsWithIndex(_Pick(sink))
     frame = spark.createDataFrame(messages, "message binary", verifySchema=False)
     return frame.mapInArrow(_Decode(schema), from_arrow_schema(schema))
+
+
+def writes_plain_parquet(spark: SparkSession) -> bool:
+    """Whether Spark writes Parquet to this machine and as it does by default, so that we may write it ourselves."""
+    where = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")
+    asked = {name: spark.conf.get(f"spark.sql.parquet.{name}") for name in _PLAIN_PARQUET}
+    return where.startswith("file:") and asked == _PLAIN_PARQUET
+
+
+def table_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Rows on the driver as a DataFrame."""
+    return spark.createDataFrame(table, from_arrow_schema(table.schema))
 
 
 def output_table(pieces: Sequence[Piece], sink: int, schema: pa.Schema) -> pa.Table:

@@ -23,16 +23,23 @@ from updraft.runtime.storage import Storage
 from updraft.runtime.whole import WholeCall, is_better_whole, limit_bytes, received_bytes
 from updraft.topology.graph import Graph
 
+_FEW_ROWS = (
+    100_000  # once output was too much to be collected, it is again when a batch emits no more than this
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
     """What came out of a batch's job."""
 
     reports: tuple[Report, ...]
-    outputs: tuple[Piece, ...]  # sink output, when it was collected
+    outputs: tuple[Piece, ...]  # sink output, as far as it was collected
     segments: tuple[Piece, ...]
     too_large: bool  # tried in one task and given back unprocessed
-    exchange: Any  # JavaRDD that holds the sink output in slots 1.., when it was left on the workers
+    exchange: (
+        Any  # JavaRDD that holds output of DataFrame sinks in slots 1.., when it was left on the workers
+    )
+    overflowed: bool = False  # more such output than the driver takes: run again, and leave it on the workers
 
 
 class BatchJob:
@@ -61,8 +68,10 @@ class BatchJob:
             self._spark.partitioner(max(1, len(stage.slots))) for stage in self.program.stages
         ]
         # Slot 0 takes the reports, the others the output of sinks that want a DataFrame.
-        self._last_slots = 1 + output_slots if output_slots else 0
-        self._last_partitioner = self._spark.partitioner(max(1, self._last_slots))
+        # Little output comes along with the reports: leaving it costs a shuffle, a stage and a job of Python tasks.
+        self._output_slots = output_slots
+        self._leaves_output = False
+        self._last_partitioner = self._spark.partitioner(1 + output_slots)
         self._locations = {worker.id: worker.location for worker in workers}
         self._placed: dict[tuple[int, int], Any] = {}
         # A worker that came after this plan was made is cold and knows nothing of it: sources keep off it.
@@ -91,6 +100,8 @@ class BatchJob:
             result.reports, senders=senders, slots=slots, cores=self._cores
         )
         self._last_bytes = received_bytes(result.reports)
+        rows = sum(sum(report.rows_to_sinks.values()) for report in result.reports)
+        self._leaves_output = result.overflowed or (self._leaves_output and rows > _FEW_ROWS)
         return result
 
     def _run_whole(self, rdd: Any, batch: Batch) -> JobResult | None:
@@ -119,6 +130,10 @@ class BatchJob:
                 rdd = rdd.zip(self._placing(level + 1, senders))
             senders = len(self.program.stages[level + 1].slots)
         return self._finish(rdd)
+
+    @property
+    def _last_slots(self) -> int:
+        return 1 + self._output_slots if self._output_slots and self._leaves_output else 0
 
     def _finish(self, rdd: Any) -> JobResult:
         if not self._last_slots:
@@ -174,4 +189,5 @@ def _result(bundles: list[bytes], exchange: Any) -> JobResult:
         segments=tuple(p for p in pieces if p.kind is Kind.SEGMENT),
         too_large=any(piece.kind is Kind.TOO_LARGE for piece in pieces),
         exchange=exchange,
+        overflowed=any(piece.kind is Kind.OVERFLOW for piece in pieces),
     )

@@ -27,6 +27,7 @@ class Kind(IntEnum):
     SEGMENT = 4  # a sealed segment on its way to a checkpoint that workers cannot write
     TIMES = 6  # JSON, the largest event time by source leg; every slot gets it from every sender
     TOO_LARGE = 5  # a batch that was tried in one task and must be run in stages; no payload
+    OVERFLOW = 7  # more sink output than is collected; the batch must be run again and leave it on the workers; no payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,7 @@ from updraft.runtime.usage import worker_use
 from updraft.state.spec import Level
 
 _LONG = struct.Struct("!q")
+COLLECTED_BYTES = 16 << 20
 _programs: dict[str, Program] = {}
 
 
@@ -80,6 +81,7 @@ class StageCall:
     last_slots: int = (
         0  # > 0: after the last level, spread sink output over that many slots (slot 0: reports)
     )
+    most_output_bytes: int = COLLECTED_BYTES  # of DataFrame sinks, by partition, when there are no such slots
 
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
         program = self._load()
@@ -181,11 +183,18 @@ class StageCall:
                 stays = piece.kind is Kind.OUTPUT and piece.edge in program.framed
                 by_slot[1 + split % (self.last_slots - 1) if stays else 0].append(piece)
         else:
-            yield pack(pieces)
+            yield pack(self._collectable(program, split, pieces))
             return
         for slot, mine in enumerate(by_slot):
             yield _LONG.pack(slot)
             yield pack(mine)
+
+    def _collectable(self, program: Program, split: int, pieces: list[Piece]) -> list[Piece]:
+        """What the driver gets; too much output of sinks that take a DataFrame is not for it."""
+        framed = (p for p in pieces if p.kind is Kind.OUTPUT and p.edge in program.framed)
+        if sum(len(piece.payload) for piece in framed) <= self.most_output_bytes:
+            return pieces
+        return [Piece(kind=Kind.OVERFLOW, level=END, slot=0, edge=0, sender=split, payload=b"")]
 
 
 def load_program(program_id: str, program: Shipped) -> Program:

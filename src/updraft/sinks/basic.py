@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any, TextIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 FrameCallback = Callable[[Any, int], None]
 
@@ -82,6 +87,27 @@ class ParquetSink:
     path: str
     kind: str = "parquet"
     wants: Wants = Wants.FRAME
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the path is of this machine's file system, if that is Spark's default."""
+        return self.path.startswith("file:/") or not re.match(r"[A-Za-z][\w+.-]*:/", self.path)
+
+    def write(self, table: pa.Table, batch_id: int) -> None:
+        """Write a batch that is here already, as Spark would by default: the same types, replaced as a whole."""
+        root = Path(re.sub("^file:/+", "/", self.path))
+        target, fresh = root / f"batch_id={batch_id}", root / f".batch_id={batch_id}-{uuid.uuid4().hex}"
+        fresh.mkdir(parents=True)
+        pq.write_table(
+            table,
+            fresh / "part-00000.snappy.parquet",
+            use_deprecated_int96_timestamps=True,
+            store_decimal_as_integer=True,
+            store_schema=False,
+        )
+        (fresh / "_SUCCESS").touch()
+        shutil.rmtree(target, ignore_errors=True)
+        fresh.replace(target)
 
     def write_frame(self, frame: Any, batch_id: int) -> None:
         """Write a batch with Spark, so that any file system Spark knows will do."""

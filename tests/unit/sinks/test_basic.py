@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from updraft import sinks
@@ -46,3 +49,37 @@ def test_what_is_a_sink() -> None:
     assert as_sink(sinks.discard()).wants is Wants.NOTHING
     with pytest.raises(TypeError, match="str is not a sink"):
         as_sink("console")
+
+
+def test_parquet_of_a_batch_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    sink = sinks.parquet(f"file://{tmp_path}/out/")
+    table = pa.table(
+        {
+            "n": [1, 2],
+            "at": pa.array([0, 1], pa.timestamp("us", "UTC")),
+            "price": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+            "tags": pa.array([["a"], []], pa.list_(pa.string())),
+        }
+    )
+    sink.write(table, 3)
+    sink.write(table.slice(1), 3)
+    sink.write(table.slice(0, 0), 4)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["batch_id=3", "batch_id=4"]
+    (file,) = (tmp_path / "out" / "batch_id=3").glob("*.parquet")
+    back = pq.ParquetFile(file).read()
+    assert back.drop(["at"]).to_pylist() == table.slice(1).drop(["at"]).to_pylist()
+    assert back["at"].cast(pa.int64()).to_pylist() == [1000]
+    assert pq.ParquetFile(file).schema.column(1).physical_type == "INT96"  # as Spark writes them
+    assert (tmp_path / "out" / "batch_id=4" / "_SUCCESS").exists()
+
+
+def test_paths_of_this_machine() -> None:
+    assert [
+        sinks.parquet(path).is_local for path in ("out", "/a/b:c", "file:///a", "s3a://a/b", "hdfs:/a")
+    ] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
