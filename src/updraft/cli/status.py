@@ -210,11 +210,24 @@ def _details(one: Mapping[str, Any]) -> RenderableType:
         f"plan {_figure(one.get('plan_version'), 'd')}: {_parallelism(one)}",
         f"workers: {workers or 'embedded'}",
     ]
+    if (steering := one.get("steering")) and steering.get("policy") != "static":
+        lines.append(_steering(steering))
     if change := one.get("change"):
         lines.append(f"in progress: {progress_line(change)}")
     if last := one.get("last_change"):
         lines.append(f"last: {result_line(last)}")
     return Group(*map(Text, lines))
+
+
+def _steering(found: Mapping[str, Any]) -> str:
+    """Who steers it, what that wants, and what workers have cost so far."""
+    parts = [f"policy {found.get('policy')} ({found.get('mode')})"]
+    if target := found.get("target"):
+        parts.append(f"wants {', '.join(target)}")
+    parts.append(f"{found.get('worker_seconds') or 0:,.0f} worker-seconds")
+    if (cost := found.get("cost")) is not None:
+        parts.append(f"cost {cost:,.2f}")
+    return ", ".join(parts) + "; 'updraft decisions' says why"
 
 
 def _parallelism(one: Mapping[str, Any]) -> str:
