@@ -1,9 +1,9 @@
 """`bench elastic`: policies on a real cluster under changing loads, against static clusters, full and smallest (paper 5 §5).
 
 Nodes are worker processes of this machine, each limited by a cgroup to a part of a core, so that two cores host several: what
-is compared is how policies use nodes, not how fast a node is. What one node does is measured first, for each application, and
-loads are scaled to it (with `--quick` by what the warm-up does): the peak needs about three of four nodes. Loads last minutes instead of half hours, and so do the
-policies' waiting times (`elastic_side.settings`).
+is compared is how policies use nodes, not how fast a node is. What one node does is measured first, for each application
+(with `--quick` by its warm-up), and loads are scaled to it: the peak needs about three of four nodes. Loads last minutes, not
+half hours, and so do the policies' waiting times (`elastic_side.settings`).
 """
 
 from __future__ import annotations
