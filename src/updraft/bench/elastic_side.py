@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 import updraft as ud
 from updraft.apps.schedules import Schedule, constant
 from updraft.apps.source import Load
-from updraft.bench.elastic_apps import APPS, MOST, Application
+from updraft.bench.elastic_apps import APPS, MOST, PARTITIONS, Application
 from updraft.bench.elastic_loads import schedule_of
 from updraft.bench.spark import ON_CLUSTER
 from updraft.control.decisions import DECISIONS_FILE, Fate, read_decisions
@@ -83,7 +83,7 @@ def _speed(
         paced=False,
         start_ms=1_700_000_000_000,
         max_rows_per_batch=rows,
-        partitions=MOST,
+        partitions=PARTITIONS,
     )
     app = application.build(load, ud.sinks.discard(), min(workers, MOST))
     ud.run(app, spark=session, checkpoint=checkpoint, until_idle=True, workers=workers)
@@ -180,7 +180,7 @@ def _run(request: dict[str, Any], *, policy: str, workers: int, parallelism: int
         load = Load(
             generator=application.generator,
             schedule=constant(max(1.0, schedule.pieces[0].start_per_s), warm_s) + schedule,
-            partitions=MOST,
+            partitions=PARTITIONS,
         )
         app = application.build(load, out, parallelism)
 
@@ -231,7 +231,9 @@ def _found(
     batches = read_metrics(checkpoint / METRICS_FILE, app.name, last=_KEPT)
     begun_ms = _begun_ms(load)
     found.load = Load(
-        generator=load.generator, schedule=Schedule(pieces=load.timeline.schedule.pieces[1:]), partitions=MOST
+        generator=load.generator,
+        schedule=Schedule(pieces=load.timeline.schedule.pieces[1:]),
+        partitions=PARTITIONS,
     )
     found.start_s = begun_ms / 1000 + warm_s
     found.batches = [batch for batch in batches if batch.ended_s > found.start_s]
