@@ -104,7 +104,7 @@ def _demo(scratch: Path, seconds: float, seed: int, console: Console) -> int:
     session, _ = start_session("updraft-demo")
     try:
         # Start, the ends of both runs and the summary take their share: two hills fit into the rest.
-        hill_s = max(5.0, (seconds - 32) / 2)
+        hill_s = max(5.0, (seconds - 30) / 2)
         load = measured_load(hill_s, stems.seconds_per_word(tuple(ZipfText(seed=seed).words[:500])))
         console.print(
             f"load: {load.low_per_s:,.0f} to {load.high_per_s:,.0f} words/s and back in {hill_s:.0f} s; embedded Spark has no "
@@ -112,8 +112,7 @@ def _demo(scratch: Path, seconds: float, seed: int, console: Console) -> int:
             soft_wrap=True,
         )
         show = _Show(console=console, began=began, seconds=seconds)
-        _warm(session, scratch / "warm")
-        console.print(f"{time.monotonic() - began:5.0f} s  ready")
+        _warm(session, scratch / "warm", show)
         steered = _run(session, scratch / "steered", load, seed, show, policy=POLICY)
         console.print(
             f"{time.monotonic() - began:5.0f} s  the same load again, with one instance all the time"
@@ -192,8 +191,16 @@ def _run(session: Any, scratch: Path, load: RiseAndFall, seed: int, show: _Show,
     return _Ran(story=story, checkpoint=scratch / "checkpoint", wrong_words=wrong)
 
 
-def _warm(session: Any, scratch: Path) -> None:
+def _warm(session: Any, scratch: Path, show: _Show) -> None:
     """A few small batches: the first ones of a JVM are slow, and would be the policy's to explain."""
+    latest = Latest()
+
+    def on_batch(summary: Shown) -> None:
+        top = ", ".join(f"{word} {count:,}" for word, count in latest.top(3))
+        show.console.print(
+            f"{show.elapsed_s:5.0f} s  warming up, batch {summary.batch_id}: {top}", highlight=False
+        )
+
     import updraft as ud
     from updraft.runtime import run
 
@@ -201,8 +208,16 @@ def _warm(session: Any, scratch: Path) -> None:
     for _ in range(4):
         feeder.feed_once(5_000)
     lines = stems.Watched(scratch / "input", files_per_batch=1)
-    app = stems.topology(lines, ud.sinks.callback(Latest()), parallelism=2, most=2)
-    run(app, spark=session, checkpoint=scratch / "checkpoint", until_idle=True, monitor=False, control=False)
+    app = stems.topology(lines, ud.sinks.callback(latest), parallelism=2, most=2)
+    run(
+        app,
+        spark=session,
+        checkpoint=scratch / "checkpoint",
+        until_idle=True,
+        monitor=False,
+        control=False,
+        progress=on_batch,
+    )
 
 
 def _watcher(
@@ -246,17 +261,16 @@ def _stop_when_counted(feeder: Feeder, story: Story, stop: threading.Event) -> N
 def _side(name: str, ran: _Ran) -> Side:
     """What the metrics store of a run says about it."""
     from updraft.monitor import MetricsUnreadable, read_metrics
-    from updraft.monitor.quality import instance_seconds, latency_p99_s
+    from updraft.monitor.quality import instance_seconds, oldest_p99_s
     from updraft.runtime.steered import METRICS_FILE
 
     try:
         batches = read_metrics(ran.checkpoint / METRICS_FILE, "stems", last=10_000)
     except MetricsUnreadable:
         batches = ()
-    start_s = batches[0].started_s if batches else 0.0
     return Side(
         name=name,
-        latency_p99_s=latency_p99_s(batches, start_s=start_s),
+        latency_p99_s=oldest_p99_s(batches),
         instance_s=instance_seconds(batches, "stem"),
         changes=ran.story.changes,
     )

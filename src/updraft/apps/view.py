@@ -83,7 +83,7 @@ def comparison(*sides: Side) -> RenderableType:
     table.add_column("")
     for side in sides:
         table.add_column(side.name, justify="right")
-    table.add_row("latency of the slowest 1 % of rows", *(f"{side.latency_p99_s:,.1f} s" for side in sides))
+    table.add_row("age of the oldest rows (slowest 1 %)", *(f"{side.latency_p99_s:,.1f} s" for side in sides))
     table.add_row("instance-seconds of the stemmer", *(f"{side.instance_s:,.0f}" for side in sides))
     table.add_row("changes of the plan", *(f"{side.changes}" for side in sides))
     return table

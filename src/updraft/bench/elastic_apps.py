@@ -29,7 +29,8 @@ MOST = 4  # instances of an operator (paper 5: 1 to 4)
 TASKS = 16
 SIZE_S, SLIDE_S = 12, 6
 POOL = 20_000
-EFFORT = 4
+EFFORT = 10
+PARTITIONS = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 import updraft as ud
 from updraft.apps.schedules import Schedule, constant
 from updraft.apps.source import Load
-from updraft.bench.elastic_apps import APPS, MOST, Application
+from updraft.bench.elastic_apps import APPS, MOST, PARTITIONS, Application
 from updraft.bench.elastic_loads import schedule_of
 from updraft.bench.spark import ON_CLUSTER
 from updraft.control.decisions import DECISIONS_FILE, Fate, read_decisions
@@ -64,17 +64,9 @@ def capacity(request: dict[str, Any]) -> dict[str, Any]:
     session = _session(request)
     checkpoint = Path(request["scratch"]) / f"capacity-{request['app']}"
     try:
-        name = _through(session, application, checkpoint, 1, request["batches"], request["rows_per_batch"])
+        return _speed(session, application, checkpoint, 1, request["batches"], request["rows_per_batch"])
     finally:
         session.stop()
-    batches = read_metrics(checkpoint / METRICS_FILE, name, last=_KEPT)
-    later = batches[len(batches) // 2 :]
-    rates = [b.rows_in / (b.ended_s - a.ended_s) for a, b in pairwise(later) if b.ended_s > a.ended_s]
-    return {
-        "rows_per_s": median(rates) if rates else 0.0,
-        "batch_s": [round(batch.seconds, 2) for batch in batches],
-        "pressure": [round(spent_on_rows_s([batch]) / max(batch.seconds, 1e-9), 2) for batch in later],
-    }
 
 
 def _session(request: dict[str, Any]) -> SparkSession:
@@ -82,37 +74,43 @@ def _session(request: dict[str, Any]) -> SparkSession:
     return session
 
 
-def _through(
+def _speed(
     session: SparkSession, application: Application, checkpoint: Path, workers: int, batches: int, rows: int
-) -> str:
-    """Batches of a load that does not wait for its time: to warm up, or to see how fast it goes."""
+) -> dict[str, Any]:
+    """Batches of a load that does not wait for its time: to warm up, and to see how fast it goes."""
     load = Load(
         generator=application.generator,
         schedule=constant(float(rows), float(batches)),
         paced=False,
         start_ms=1_700_000_000_000,
         max_rows_per_batch=rows,
-        partitions=MOST,
+        partitions=PARTITIONS,
     )
     app = application.build(load, ud.sinks.discard(), min(workers, MOST))
     ud.run(app, spark=session, checkpoint=checkpoint, until_idle=True, workers=workers)
-    return app.name
+    found = read_metrics(checkpoint / METRICS_FILE, app.name, last=_KEPT)
+    later = found[len(found) // 2 :]
+    rates = [b.rows_in / (b.ended_s - a.ended_s) for a, b in pairwise(later) if b.ended_s > a.ended_s]
+    return {
+        "rows_per_s": median(rates) if rates else 0.0,
+        "batch_s": [round(batch.seconds, 2) for batch in found],
+        "pressure": [round(spent_on_rows_s([batch]) / max(batch.seconds, 1e-9), 2) for batch in later],
+    }
 
 
 def elastic(request: dict[str, Any]) -> dict[str, Any]:
     """One row of the result."""
     policy, nodes = str(request["policy"]), int(request["nodes"])
-    shape = schedule_of(request["load"], request["peak_rows_per_s"], request["seconds"])
     over = policy == "over-provisioned"
     static = policy in ("over-provisioned", "under-provisioned")
     found = _run(
         request,
-        shape,
         policy="static" if static else policy,
         workers=nodes if over else 1,
         parallelism=min(nodes, MOST) if over else 1,
     )
-    start_s, seconds = found.start_s, shape.seconds
+    start_s, shape = found.start_s, found.load.timeline.schedule
+    seconds = shape.seconds
     end_s = start_s + seconds
     due = found.load.timeline
     held = worker_seconds(found.batches, start_s=start_s, end_s=end_s)
@@ -149,6 +147,7 @@ def elastic(request: dict[str, Any]) -> dict[str, Any]:
         "forecast_error": found.forecast_error,
         "decisions": found.decisions,
         "unmet": found.unmet,
+        "peak_rows_per_s": round(max(max(p.start_per_s, p.end_per_s) for p in shape.pieces), 1),
     }
 
 
@@ -167,37 +166,29 @@ class _Found:
     unmet: list[str]
 
 
-def _run(
-    request: dict[str, Any],
-    schedule: Schedule,
-    *,
-    policy: str,
-    workers: int,
-    parallelism: int,
-) -> _Found:
+def _run(request: dict[str, Any], *, policy: str, workers: int, parallelism: int) -> _Found:
     application = APPS[request["app"]]
-    warm_s = float(request["warm_s"])
-    warm_rate = max(1.0, schedule.pieces[0].start_per_s)
-    load = Load(
-        generator=application.generator,
-        schedule=constant(warm_rate, warm_s) + schedule,
-        partitions=MOST,
-    )
-    out, stop = ud.sinks.memory(), threading.Event()
-    app = application.build(load, out, parallelism)
     checkpoint = Path(request["scratch"]) / f"elastic-{request['app']}-{time.time_ns()}"
+    out, stop, warm_s = ud.sinks.memory(), threading.Event(), float(request["warm_s"])
     lives: list[LiveTopology] = []
     session = _session(request)
-    watcher = threading.Thread(target=_stop_when_done, args=(load, stop), daemon=True)
-
-    def begun(live: LiveTopology) -> None:
-        lives.append(live)
-        watcher.start()
-
     try:
-        _through(
-            session, application, checkpoint.with_suffix(".warm"), workers, request["warm_batches"], 1_000
+        warm = checkpoint.with_suffix(".warm")
+        speed = _speed(session, application, warm, workers, request["warm_batches"], request["warm_rows"])
+        # Without a peak that was measured before, the warm-up tells it: on one worker it is what one node does.
+        peak = float(request["peak_rows_per_s"] or request["peak_share"] * speed["rows_per_s"])
+        schedule = schedule_of(request["load"], peak, request["seconds"])
+        load = Load(
+            generator=application.generator,
+            schedule=constant(max(1.0, schedule.pieces[0].start_per_s), warm_s) + schedule,
+            partitions=PARTITIONS,
         )
+        app = application.build(load, out, parallelism)
+
+        def begun(live: LiveTopology) -> None:
+            lives.append(live)
+            threading.Thread(target=_stop_when_done, args=(load, stop), daemon=True).start()
+
         ud.run(
             app,
             spark=session,
@@ -241,7 +232,9 @@ def _found(
     batches = read_metrics(checkpoint / METRICS_FILE, app.name, last=_KEPT)
     begun_ms = _begun_ms(load)
     found.load = Load(
-        generator=load.generator, schedule=Schedule(pieces=load.timeline.schedule.pieces[1:]), partitions=MOST
+        generator=load.generator,
+        schedule=Schedule(pieces=load.timeline.schedule.pieces[1:]),
+        partitions=PARTITIONS,
     )
     found.start_s = begun_ms / 1000 + warm_s
     found.batches = [batch for batch in batches if batch.ended_s > found.start_s]

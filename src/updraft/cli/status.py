@@ -212,6 +212,8 @@ def _details(one: Mapping[str, Any]) -> RenderableType:
     ]
     if copies := one.get("copies"):
         lines.append(_copies(copies))
+    if (steering := one.get("steering")) and steering.get("policy") != "static":
+        lines.append(_steering(steering))
     if change := one.get("change"):
         lines.append(f"in progress: {progress_line(change)}")
     if last := one.get("last_change"):
@@ -224,6 +226,17 @@ def _copies(copies: Mapping[str, Any]) -> str:
     short = f", {missing} have no node of their own" if missing else ""
     through = _figure(copies.get("through_batch"), "d")
     return f"copies: {copies.get('wanted')} wanted{short}, all hold batch {through}"
+
+
+def _steering(found: Mapping[str, Any]) -> str:
+    """Who steers it, what that wants, and what workers have cost so far."""
+    parts = [f"policy {found.get('policy')} ({found.get('mode')})"]
+    if target := found.get("target"):
+        parts.append(f"wants {', '.join(target)}")
+    parts.append(f"{found.get('worker_seconds') or 0:,.0f} worker-seconds")
+    if (cost := found.get("cost")) is not None:
+        parts.append(f"cost {cost:,.2f}")
+    return ", ".join(parts) + "; 'updraft decisions' says why"
 
 
 def _parallelism(one: Mapping[str, Any]) -> str:

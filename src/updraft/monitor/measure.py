@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from updraft.monitor.model import BatchMetrics, InstanceWork
 
 SHORTEST_S = 0.2  # a batch in which arrivals can be counted
+FITTED = 120  # batches that fixed costs are estimated from
+LEAST_POINTS = 4
+SPREAD = 1.5  # times as many rows in the larger half of batches as in the smaller
 MOST_SILENCE = 6  # slots without a batch, after which nothing is said about the present
 
 
@@ -19,6 +23,7 @@ class Sums:
     rows_in: float = 0.0
     rows_out: float = 0.0
     cpu_s: float = 0.0
+    row_cpu_s: float = 0.0  # without what every batch costs
     by_instance: dict[int, list[InstanceWork]] = field(default_factory=lambda: defaultdict(list))
 
 
@@ -66,7 +71,7 @@ def consistent(
     return kept, ()
 
 
-def sums_of(batches: Sequence[BatchMetrics]) -> dict[str, Sums]:
+def sums_of(batches: Sequence[BatchMetrics], fixed: Mapping[str, Fixed] | None = None) -> dict[str, Sums]:
     found: dict[str, Sums] = defaultdict(Sums)
     for batch in batches:
         for work in batch.instances:
@@ -74,28 +79,74 @@ def sums_of(batches: Sequence[BatchMetrics]) -> dict[str, Sums]:
             sums.rows_in += work.rows_in
             sums.rows_out += work.rows_out
             sums.cpu_s += work.cpu_s
+            less_s = (fixed or {}).get(work.operator, NOTHING).cpu_s
+            sums.row_cpu_s += max(0.0, work.cpu_s - less_s)
             sums.by_instance[work.instance].append(work)
     return found
 
 
-def spent_on_rows_s(batches: Sequence[BatchMetrics]) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """What an instance (or a source partition) costs in every batch, however few rows it gets."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+
+NOTHING = Fixed()
+
+
+def fixed_costs(history: Sequence[BatchMetrics]) -> dict[str, Fixed]:
+    """By operator; "" is the source. From batches with few and with many rows: the medians of both halves make a line,
+    and where it meets zero rows is the fixed part. Batches that are all alike say nothing: 0."""
+    points: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for batch in history[-FITTED:]:
+        for work in batch.instances:
+            points[work.operator].append((work.rows_in, work.wall_s, work.cpu_s))
+        for source in batch.sources:
+            points[""].append((source.rows, source.wall_s, source.cpu_s))
+    return {name: _fixed(found) for name, found in points.items()}
+
+
+def _fixed(points: list[tuple[float, float, float]]) -> Fixed:
+    ordered = sorted(points)
+    half = len(ordered) // 2
+    few, many = ordered[:half], ordered[half:]
+    if half < LEAST_POINTS:
+        return Fixed()
+    x_few, x_many = median(p[0] for p in few), median(p[0] for p in many)
+    if x_many < SPREAD * x_few or x_many <= 0:
+        return Fixed()
+
+    def meets(at: int) -> float:
+        y_few, y_many = median(p[at] for p in few), median(p[at] for p in many)
+        start = y_few - (y_many - y_few) / (x_many - x_few) * x_few
+        return min(max(0.0, start), *(p[at] for p in ordered))
+
+    return Fixed(wall_s=meets(1), cpu_s=meets(2))
+
+
+def spent_on_rows_s(batches: Sequence[BatchMetrics], fixed: Mapping[str, Fixed] | None = None) -> float:
     """Seconds spent on rows."""
     total = 0.0
+    known = fixed or {}
     for batch in batches:
         levels: dict[int, dict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
         for work in batch.instances:
-            levels[work.level][work.worker, work.slot] += work.wall_s
+            rest_s = work.wall_s - known.get(work.operator, NOTHING).wall_s
+            levels[work.level][work.worker, work.slot] += max(0.0, rest_s)
         total += sum(max(busy.values()) for busy in levels.values())
-        total += source_s(batch)
+        total += source_s(batch, known.get("", NOTHING))
     return total
 
 
-def source_s(batch: BatchMetrics) -> float:
+def source_s(batch: BatchMetrics, fixed: Fixed | None = None) -> float:
     """How long the source stage took: partitions on one worker share its cores."""
+    less_s = fixed.wall_s if fixed is not None else 0.0
     cores = {use.worker: max(1, use.cores) for use in batch.workers}
     busy: dict[str, list[float]] = defaultdict(list)
     for source in batch.sources:
-        busy[source.worker].append(source.wall_s)
+        busy[source.worker].append(max(0.0, source.wall_s - less_s))
     return max(
         (max(*walls, sum(walls) / cores.get(worker, len(walls))) for worker, walls in busy.items()),
         default=0.0,
@@ -122,9 +173,9 @@ def traffic_of(found: Window) -> dict[tuple[tuple[str, int], tuple[str, int]], f
     return dict(flows)
 
 
-def source_s_per_row(batches: Sequence[BatchMetrics]) -> float:
+def source_s_per_row(batches: Sequence[BatchMetrics], fixed: Fixed | None = None) -> float:
     rows = sum(b.rows_in for b in batches)
-    spent_s = sum(source_s(b) for b in batches)
+    spent_s = sum(source_s(b, fixed) for b in batches)
     return spent_s / rows if rows > 0 else 0.0
 
 

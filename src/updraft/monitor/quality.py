@@ -49,6 +49,17 @@ def latency_p99_s(batches: Sequence[BatchMetrics], *, start_s: float = 0.0) -> f
     return float(np.array(values)[order][min(len(order) - 1, int(np.searchsorted(share, 0.99 * share[-1])))])
 
 
+def oldest_p99_s(batches: Sequence[BatchMetrics]) -> float:
+    """As `latency_p99_s`, from each batch's own estimate for its oldest row: for sources that limit what a batch takes."""
+    known = sorted((b.latency_s, b.rows_in) for b in batches if b.latency_s is not None)
+    left = 0.01 * sum(rows for _, rows in known)
+    for age_s, rows in reversed(known):
+        left -= rows
+        if left < 0:
+            return age_s
+    return 0.0
+
+
 def worker_seconds(batches: Sequence[BatchMetrics], *, start_s: float, end_s: float) -> float:
     """Workers that were there times how long, between two times; before the first batch as in it."""
     if not batches:

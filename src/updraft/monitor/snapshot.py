@@ -1,7 +1,8 @@
 """From batches to what a policy sees: rates, utilisation, pressure, slots. Pure: the batches and a time in, a snapshot out.
 
-*Pressure* is the share of time spent on rows: per batch, the sum over levels of the slowest slot. A fixed cost per batch is
-left out: Spark starts the next batch at once, so idle applications look busy, and in a large batch that cost disappears.
+*Pressure* is the share of time spent on rows: per batch, the sum over levels of the slowest slot. What a batch, and each
+instance in it, costs however few rows there are is left out: Spark starts the next batch at once, so idle applications look
+busy, and in a large batch that cost disappears.
 *Utilisation* of an instance is its part of the longest one's time, times pressure: the bottleneck of a saturated application
 is at 100 % although levels take turns. *Input rate* counts what arrived (rows taken plus growth of the backlog), not only
 what was worked on. Silence is a gap that is reported, not guessed about, unless the source is known to be idle.
@@ -19,6 +20,7 @@ from updraft.monitor.measure import (
     change_cost_s,
     consistent,
     latest_rows_per_s,
+    fixed_costs,
     source_s_per_row,
     spent_on_rows_s,
     sums_of,
@@ -78,8 +80,9 @@ def snapshot_of(
     elif not found.batches:
         gaps = gaps or (f"no batch in the last {period_s:.0f} s",)
     here = workers if workers is not None else last.workers if last is not None else ()
-    sums = sums_of(found.batches)
-    pressure = spent_on_rows_s(found.batches) / found.seconds if found.batches else None
+    fixed = fixed_costs(known)
+    sums = sums_of(found.batches, fixed)
+    pressure = spent_on_rows_s(found.batches, fixed) / found.seconds if found.batches else None
     rate, growth = arrivals(found)
     if resting:
         pressure, rate, growth = 0.0, 0.0, 0.0
@@ -121,7 +124,7 @@ def snapshot_of(
         backlog_growth_per_s=growth,
         latency_s=max((b.latency_s for b in found.batches if b.latency_s is not None), default=None),
         pressure=pressure,
-        source_s_per_row=source_s_per_row(found.batches),
+        source_s_per_row=source_s_per_row(found.batches, fixed.get("")),
         source_partitions=max((len(b.sources) for b in found.batches), default=0),
         change_cost_s=change_cost_s(known),
         traffic=traffic_of(found),
@@ -168,7 +171,7 @@ def _operator(shape: OperatorShape, sums: Sums, count: int, part: _Part) -> Oper
         highest=shape.highest,
         instances=tuple(_instance(index, sums.by_instance.get(index, []), part) for index in range(count)),
         rows_in_per_s=sums.rows_in / part.seconds if part.seconds > 0 else None,
-        cpu_s_per_row=sums.cpu_s / sums.rows_in if sums.rows_in > 0 else None,
+        cpu_s_per_row=sums.row_cpu_s / sums.rows_in if sums.rows_in > 0 else None,
         slots=_slots(shape.name, part),
     )
 

@@ -22,6 +22,7 @@ from updraft.policy.settings import Execution, Settings
 from updraft.policy.skew import heaviest_task
 
 MOST_CORRECTION = 4.0
+BUSY = 0.5  # share of the time spent on rows from which on all overhead is believed
 
 
 class Estimator(Protocol):
@@ -97,8 +98,15 @@ def estimator_of(snapshot: Snapshot, settings: Settings) -> Estimator:
         order=tuple(operator.name for operator in snapshot.operators),
         streams=snapshot.streams,
         cpu_s_per_row={o.name: o.cpu_s_per_row for o in snapshot.operators if o.cpu_s_per_row is not None},
-        overhead_cores=max(0.0, sum(extra) / len(extra)) if extra else 0.0,
+        overhead_cores=max(0.0, sum(extra) / len(extra)) * _on_rows(snapshot) if extra else 0.0,
     )
+
+
+def _on_rows(snapshot: Snapshot) -> float:
+    """The part of a worker's overhead that is believed: that of the time spent on rows. Batches follow each other without a
+    pause, and each costs the same for ten rows as for ten thousand: a worker with little to do looks busy with overhead that
+    makes room as soon as there are rows."""
+    return 1.0 if snapshot.pressure is None else min(1.0, snapshot.pressure / BUSY)
 
 
 def cores_of(snapshot: Snapshot, settings: Settings, workers: int) -> tuple[float, ...]:

@@ -155,6 +155,8 @@ class Configuration:
 
     def __str__(self) -> str:
         operators = ", ".join(f"{name}×{count}" for name, count in sorted(self.parallelism.items()))
+        if not self.workers:
+            return operators or "no operators"  # embedded Spark: there are none to speak of
         return f"{operators or 'no operators'} on {self.workers} worker{'s' if self.workers != 1 else ''}"
 
     def less_than(self, other: Configuration) -> bool:

@@ -18,6 +18,7 @@ from updraft.policy.estimate import Estimator, estimate
 from updraft.policy.model import Configuration, Snapshot
 from updraft.policy.settings import Execution, Settings, bounds
 
+HARDLY = 1.05  # so much more time is as good as none
 UNBOUNDED = 1024  # instances of a stateless operator without a maximum
 
 
@@ -70,10 +71,18 @@ class Sizer:
 
     def workers(self, parallelism: Mapping[str, int], rows_per_s: float) -> int:
         """Stage 2: smallest number of workers; the most there may be when none is enough."""
-        for count in range(self.settings.min_workers, self._most_workers(parallelism)):
+        most = self._most_workers(parallelism)
+        for count in range(self.settings.min_workers, most):
             if self.fits(parallelism, count, rows_per_s, 1.0):
                 return count
-        return self._most_workers(parallelism)
+        if self.settings.execution is Execution.PIPELINE or self.fits(parallelism, most, rows_per_s, 1.0):
+            return most
+        # Nothing is enough: so many that more would hardly help.
+        times = {
+            count: self.time(Configuration(parallelism=parallelism, workers=count), rows_per_s)
+            for count in range(self.settings.min_workers, most + 1)
+        }
+        return min(count for count, time in times.items() if time <= min(times.values()) * HARDLY)
 
     def settled_workers(self, parallelism: Mapping[str, int], rows_per_s: float) -> int:
         """The current number while it will do; embedded Spark has no workers to decide on."""
@@ -105,8 +114,15 @@ class Sizer:
         return self.time(Configuration(parallelism=parallelism, workers=plenty), rows_per_s)
 
     def _most_workers(self, parallelism: Mapping[str, int]) -> int:
-        useful = max(self.settings.min_workers, sum(parallelism.values()))
-        return useful if self.settings.max_workers is None else self.settings.max_workers
+        """Workers that have something to do; with stages, as many as the widest level (or the source) keeps busy at once."""
+        useful = sum(parallelism.values())
+        if self.settings.execution is Execution.STAGES:
+            wide: dict[int, int] = {0: self.snapshot.source_partitions}
+            for operator in self.snapshot.operators:
+                wide[operator.level] = wide.get(operator.level, 0) + parallelism.get(operator.name, 0)
+            useful = max(wide.values())
+        useful = max(self.settings.min_workers, useful)
+        return useful if self.settings.max_workers is None else min(useful, self.settings.max_workers)
 
     def _ties(
         self, chosen: Mapping[str, int], limits: Mapping[str, tuple[int, int | None]], rows_per_s: float

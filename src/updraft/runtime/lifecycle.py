@@ -45,9 +45,9 @@ from updraft.runtime.shares import ShareTable, remove_run_groups
 from updraft.runtime.steered import SteerOptions, Told, steered
 from updraft.runtime.transfer import Transfer
 from updraft.runtime.workers import (
+    KnownWorkers,
     begin_with_workers,
     is_embedded,
-    list_workers,
     release_worker,
     wait_for_workers,
     worker_ids,
@@ -359,7 +359,7 @@ def _engine(
             job=job,
             make_job=make_job,
             transfer=None if embedded else Transfer(primitives, storage),
-            workers=lambda: list_workers(context),
+            workers=KnownWorkers(context),
             alive=lambda: worker_ids(context),
             release=lambda worker: release_worker(context, worker),
             journal=_journal(state),

@@ -37,17 +37,29 @@ def carried(tables: Sequence[pa.Table], tasks: int, keys: Sequence[str]) -> Carr
         if not table.num_rows:
             continue
         step = -(-table.num_rows // SAMPLE)
-        hashes = table.column(HASH).to_numpy()[::step]
+        # Chunk by chunk, without copying: a batch may hold a million rows.
+        hashes = np.concatenate([chunk.to_numpy()[::step] for chunk in table.column(HASH).chunks])
         counts += np.bincount(task_of(hashes, tasks), minlength=tasks) * step
         found, at, times = np.unique(hashes, return_index=True, return_counts=True)
         top = int(times.argmax())
         if len(hashes) >= LEAST and times[top] * step >= HOT * total and len(found) > 1:
-            hot[_text(table, int(at[top]) * step, keys)] = float(times[top])
+            hot[_text(table, _row(table.column(HASH), int(at[top]), step), keys)] = float(times[top])
     heaviest = np.argsort(-counts, kind="stable")[:TASKS_TOLD]
     return Carried(
         task_rows={int(task): int(counts[task]) for task in heaviest if counts[task]},
         hot_keys=tuple(sorted(hot, key=lambda key: -hot[key])),
     )
+
+
+def _row(column: pa.ChunkedArray, sampled: int, step: int) -> int:
+    """Where in the table the so-manieth sampled row is; every chunk is sampled from its beginning."""
+    start = 0
+    for chunk in column.chunks:
+        taken = -(-len(chunk) // step)
+        if sampled < taken:
+            return start + sampled * step
+        sampled, start = sampled - taken, start + len(chunk)
+    return 0
 
 
 def _text(table: pa.Table, row: int, keys: Sequence[str]) -> str:

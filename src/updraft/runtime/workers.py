@@ -56,6 +56,22 @@ def list_workers(context: SparkContext) -> tuple[Worker, ...]:
     return tuple(sorted(found, key=lambda worker: (len(worker.id), worker.id)))
 
 
+class KnownWorkers:
+    """`list_workers` for those who ask every second: as long as the ids are the same, the JVM is not asked for the rest."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._found: tuple[frozenset[str], tuple[Worker, ...]] = (frozenset(), ())
+
+    def __call__(self) -> tuple[Worker, ...]:
+        ids = worker_ids(self._context)
+        known, workers = self._found
+        if ids != known or len(workers) != len(ids):
+            workers = list_workers(self._context)
+            self._found = (ids, workers)
+        return workers
+
+
 def worker_ids(context: SparkContext) -> frozenset[str]:
     """Ids of the live executors, in two calls: cheap enough for every batch. Empty when embedded."""
     if is_embedded(context):

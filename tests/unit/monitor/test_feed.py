@@ -9,7 +9,13 @@ from tests.unit.monitor.build import batch
 
 from updraft.monitor import MetricsStore, WorkerUse
 from updraft.monitor.feed import Feed, latency_s
-from updraft.monitor.quality import degradation, instance_seconds, latency_p99_s, worker_seconds
+from updraft.monitor.quality import (
+    degradation,
+    instance_seconds,
+    latency_p99_s,
+    oldest_p99_s,
+    worker_seconds,
+)
 from updraft.runtime.reports import OperatorWork, Report
 from updraft.testing.clock import ManualClock
 
@@ -91,6 +97,10 @@ def test_quality_of_a_run() -> None:
     assert degradation(batches, lambda at_s: 100 * at_s, 20.0) < 0.01
     assert degradation(batches, lambda at_s: 200 * at_s, 20.0) == 0.5
     assert 1.0 <= latency_p99_s(batches) <= 2.0
+    assert oldest_p99_s(batches) == 1.5
+    late = [*batches, batch(20, rows=100, latency_s=9.0)]
+    assert oldest_p99_s(late) == 9.0
+    assert oldest_p99_s([*batches, batch(20, rows=1, latency_s=9.0)]) == 1.5
     assert worker_seconds(batches, start_s=0.0, end_s=20.0) == 40.0
     assert instance_seconds(batches, "split") == 40.0
     assert instance_seconds((), "split") == worker_seconds((), start_s=0.0, end_s=1.0) == 0.0

@@ -27,6 +27,13 @@ def test_a_hot_key_and_its_task_are_named() -> None:
     assert 0.4 < found.task_rows[task] / len(keys) < 0.65
 
 
+def test_rows_in_several_chunks_are_sampled_alike() -> None:
+    parts = [hashed([7] * 3_000), hashed(list(range(3_000))), hashed([7] * 3_000)]
+    found = carried([pa.concat_tables(parts)], 16, ["key"])
+    assert found.hot_keys == ("7",)
+    assert sum(found.task_rows.values()) <= 9_000 * 1.2
+
+
 def test_even_rows_have_no_hot_key() -> None:
     found = carried([hashed(list(range(5_000)))], 4, ["key"])
     assert found.hot_keys == ()
