@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 import threading
@@ -11,9 +12,10 @@ import pytest
 from tests.contract.cgroup_tree import Tree
 from tests.contract.test_enforcers import QUOTA_FILES, REAL, _import_path, burn, me, setting
 
+from updraft.cluster.processes import ProcessId
 from updraft.enforce import CgroupV1, CgroupV2, Kind, Place, choose_among, remove_groups
 from updraft.enforce.files import Files, KernelFiles
-from updraft.enforce.names import LONGEST, group_name, owner_of
+from updraft.enforce.names import LONGEST, group_name, owner_of, sweep
 
 OTHER = """
 import os, sys, threading
@@ -138,6 +140,37 @@ def test_long_names_fit_and_stay_apart(tmp_path: Path) -> None:
     assert all(group.name.startswith(group_name(me(), "run1-")) for group in made)
     assert len(group_name(me(), names[0]).split("-", 3)[3]) <= LONGEST
     one.close_all()
+
+
+def test_a_nodes_group_goes_with_what_a_dead_executor_left_in_it(shared: tuple[Place, Files]) -> None:
+    """Instances of an executor on a node with a limit have their groups inside the node's."""
+    place, files = shared
+    one, _ = enforcers(place, files)
+    one.open("node1", 0.5)
+    parents = dict.fromkeys((place.cpu, place.account))
+    killed = ProcessId(pid=me().pid, started=1)
+    inner = [parent / group_name(me(), "node1") / group_name(killed, "run1-count-0") for parent in parents]
+    for group in inner:
+        files.make(group)
+    one.close("node1")
+    assert not any(group.parent.exists() for group in inner)
+
+
+def test_a_sweep_leaves_what_is_in_use_inside_a_dead_group(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, Kind.CGROUP_V1)
+    dead = tmp_path / group_name(ProcessId(pid=me().pid, started=1), "node1")
+    tree.make(dead)
+    used = dead / group_name(me(), "run1-count-0")
+    tree.make(used)
+    tried: list[Path] = []
+
+    def busy(group: Path) -> None:
+        tried.append(group)
+        raise OSError(errno.EBUSY, "Device or resource busy", str(group))
+
+    tree.remove = busy  # type: ignore[method-assign]
+    assert sweep(tree, tmp_path) == ()
+    assert tried == [dead]
 
 
 def quota(shared: tuple[Place, Files], name: str) -> str:

@@ -1,4 +1,4 @@
-"""Updraft's side of `adaptive`: a two-step count of tweets under a paced load, with static shares or those of the policy.
+"""Updraft's side of `adaptive`: a two-step count and the HTTP monitor under a paced load, with static shares or the policy's.
 
 The load offers rows by the clock, whoever keeps up; complete time of a row is its commit minus the moment it was due.
 """
@@ -17,8 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import updraft as ud
+from updraft.apps import http_monitor
+from updraft.apps.generators.requests import Requests
 from updraft.apps.generators.tweets import Tweets
-from updraft.apps.schedules import Schedule, constant, ramp, random_producers
+from updraft.apps.schedules import Schedule, constant, ramp, random_producers, season
 from updraft.apps.source import Load
 from updraft.bench.live_side import cluster_session
 from updraft.bench.place_side import Work
@@ -26,7 +28,7 @@ from updraft.policy import Settings, Stability
 from updraft.state import inspect
 
 KEYS = 500
-SHAPES = ("regular", "random")
+WORKLOADS = ("wordcount regular", "wordcount random", "http monitor")
 _DRAIN_S = 20.0
 
 
@@ -50,40 +52,49 @@ def key_of(ids: Any) -> pa.Array:
     )
 
 
-def schedule_of(shape: str, peak_per_s: float, seconds: float, seed: int) -> Schedule:
-    """Paper 2 §V: ramps up and down, or a number of producers that is drawn anew again and again."""
-    if shape == "regular":
-        low, part = peak_per_s / 5, seconds / 4
-        return (
-            ramp(low, peak_per_s, part)
-            + constant(peak_per_s, part)
-            + ramp(peak_per_s, low, part)
-            + constant(low, part)
-        )
-    return random_producers(1, 25, peak_per_s / 25, round(seconds / 5), 5.0, seed=seed)
+def schedule_of(workload: str, peak_per_s: float, seconds: float, seed: int) -> Schedule:
+    """Paper 2 §V: ramps up and down, a number of producers that is drawn anew again and again, or days with their peaks."""
+    match workload:
+        case "wordcount regular":
+            low, part = peak_per_s / 5, seconds / 4
+            return (
+                ramp(low, peak_per_s, part)
+                + constant(peak_per_s, part)
+                + ramp(peak_per_s, low, part)
+                + constant(low, part)
+            )
+        case "wordcount random":
+            return random_producers(1, 25, peak_per_s / 25, max(1, round(seconds / 5)), 5.0, seed=seed)
+        case _:
+            return season(peak_per_s / 8, peak_per_s, 2, seconds / 2)
 
 
 def run_side(request: dict[str, Any]) -> dict[str, Any]:
-    """Every shape under every kind of shares, one after the other on one cluster."""
+    """Every workload under every kind of shares, one after the other on one cluster."""
     spark = cluster_session(request["master"])
     try:
-        _run(spark, {**request, "seconds": request["warm_s"]}, "regular", "warm", None)
+        _run(spark, {**request, "seconds": request["warm_s"]}, WORKLOADS[0], "warm", None)
         return {
-            shape: {
-                name: _run(spark, request, shape, name, shares) for name, shares in request["sides"].items()
+            workload: {
+                name: _run(spark, request, workload, name, share) for name, share in request["sides"].items()
             }
-            for shape in request["shapes"]
+            for workload in request["workloads"]
         }
     finally:
         spark.stop()
 
 
 def _run(
-    spark: Any, request: Mapping[str, Any], shape: str, name: str, shares: Mapping[str, float] | None
+    spark: Any, request: Mapping[str, Any], workload: str, name: str, share: float | None
 ) -> dict[str, Any]:
-    schedule = schedule_of(shape, request["peak_per_s"], request["seconds"], request["seed"])
-    load = Load(generator=Tweets(), schedule=schedule, start_ms=round(1000 * time.time()) + 3_000)
-    stop = threading.Event()
+    monitor = workload == "http monitor"
+    peak_per_s = request["peak_per_s"] * (request["requests_per_tweet"] if monitor else 1)
+    schedule = schedule_of(workload, peak_per_s, request["seconds"], request["seed"])
+    start_ms = (
+        (round(time.time()) + 4) // 10 * 10_000 + 10_000 if monitor else round(1000 * time.time()) + 3_000
+    )
+    load = Load(generator=Requests() if monitor else Tweets(), schedule=schedule, start_ms=start_ms)
+    stop, out = threading.Event(), ud.sinks.memory()
     batches: list[dict[str, Any]] = []
     total = load.total_events
 
@@ -97,27 +108,47 @@ def _run(
                 "throttled_s": sum(report.throttled_s or 0.0 for report in batch.reports),
             }
         )
-        late_s = time.time() - load.start_ms / 1000 - schedule.seconds  # type: ignore[operator]
+        late_s = time.time() - start_ms / 1000 - schedule.seconds
         if sum(one["rows"] for one in batches) >= total or late_s > _DRAIN_S:
             stop.set()
 
-    checkpoint = Path(request["scratch"]) / f"{shape}-{name}"
+    topology = http_monitor.topology(load, out, parallelism=2) if monitor else _count(load, request)
+    operators = [f"stat-{kind}" for kind in http_monitor.KINDS] if monitor else ["split", "count"]
+    shares = None if share is None else dict.fromkeys([*operators, "source"], share)
+    checkpoint = Path(request["scratch"]) / f"{workload}-{name}".replace(" ", "-")
     ud.run(
-        _topology(load, f"{shape}-{name}", request),
+        topology,
         spark=spark,
         checkpoint=checkpoint,
         policy="adaptive" if name == "adaptive" else "static",
         settings=_settings(request),
         workers=request["nodes"],
         period_s=request["period_s"],
-        shares=None if name == "adaptive" else shares,
+        shares=shares,
         progress=progress,
         stop=stop,
     )
-    return {
-        **figures(batches, load, schedule),
-        "failed": wrong_rows(checkpoint, sum(one["rows"] for one in batches)),
+    taken = sum(one["rows"] for one in batches)
+    failed = wrong_alarms(out, load, taken) if monitor else wrong_rows(checkpoint, taken)
+    return {**figures(batches, load, schedule), "failed": failed}
+
+
+def wrong_alarms(out: Any, load: Load, rows: int) -> int:
+    """Alarms that a recomputation of the rows taken does not have, or has otherwise, or has and nobody raised."""
+    found: dict[tuple[int, str, str], tuple[int, str]] = {}
+    doubled = 0
+    for table in out.batches.values():
+        for row in table.to_pylist():
+            key = (int(row["slot"].timestamp()), row["kind"], row["name"])
+            doubled += key in found
+            found[key] = (row["visits"], row["verdict"])
+    last = max((slot for slot, _, _ in found), default=0)  # later ones were not closed yet
+    truth = {
+        key: (visits, verdict)
+        for key, (visits, _, verdict) in http_monitor.expected(load.rows(0, rows)).items()
+        if verdict in ("surge", "silence") and key[0] <= last
     }
+    return doubled + sum(found.get(key) != truth.get(key) for key in {*found, *truth})
 
 
 def figures(batches: list[dict[str, Any]], load: Load, schedule: Schedule) -> dict[str, Any]:
@@ -151,8 +182,8 @@ def wrong_rows(checkpoint: Path, rows: int) -> int:
     return int(sum(abs(counted.get(key, 0) - int(n)) for key, n in enumerate(truth.tolist())))
 
 
-def _topology(load: Load, name: str, request: Mapping[str, Any]) -> ud.Topology:
-    app = ud.Topology(name)
+def _count(load: Load, request: Mapping[str, Any]) -> ud.Topology:
+    app = ud.Topology("wordcount")
     words = app.source("tweets", load.frame, schema=load.schema).map(
         Split(request["split_us"]), name="split", parallelism=request["parallelism"]
     )

@@ -1,6 +1,6 @@
 """`updraft bench place`: instances where they talk least between nodes, and where the CPU is (paper 3).
 
-*Communication*: a word count of 12 + 24 instances (quick: 6 + 12) dealt evenly over two nodes. Once under policy `online`, one
+*Communication*: a word count of 12 + 24 instances (quick: 3 + 6) dealt evenly over two nodes. Once under policy `online`, one
 live move a round; once moved as a whole by `place --strategy traffic:2`. Inter-node share: bytes between instances on
 different nodes over all bytes between instances, from the instances' reports, first against last batches. What source
 partitions send is Spark's to place and is reported beside it (`..._with_sources`). `throughput_ratio`: rows per second of
@@ -40,42 +40,42 @@ SIDE_TIMEOUT_S = 1200.0
 def run(bench: Bench) -> Outcome:
     """The place benchmark."""
     bench.say("writing the input")
-    words = write_lines(bench.scratch / "lines", files=40 if bench.quick else 160, seed=bench.seed)
-    batches = 30 if bench.quick else 120
+    quick = bench.quick
+    words = write_lines(bench.scratch / "lines", files=30 if quick else 200, seed=bench.seed)
+    batches = 20 if quick else 120
     keys = write_skewed(
         bench.scratch / "keys", files=batches, rows=8_000, workers=2, tasks=TASKS, seed=bench.seed
     )
-    split, count = (6, 12) if bench.quick else (12, 24)
+    split, count = (3, 6) if quick else (12, 24)
     bench.say("starting a cluster of two nodes with addresses of their own")
     with local_cluster(nodes=2, cores_per_node=1, apart=True) as cluster:
-        talk = bench.side(
-            "updraft.bench.place_side:communication",
+        found = bench.side(
+            "updraft.bench.place_side:both",
             {
                 "master": cluster.master_url,
-                "input": str(bench.scratch / "lines"),
-                "operator": "count",
-                "split": split,
-                "count": count,
-                "batches": 36 if bench.quick else 150,
-                "traffic_batches": 16 if bench.quick else 60,
-                "trigger": "1 second",
-                "period_s": 1.5 if bench.quick else 5.0,
+                "communication": {
+                    "input": str(bench.scratch / "lines"),
+                    "operator": "count",
+                    "split": split,
+                    "count": count,
+                    "warm": 8 if quick else 60,
+                    "batches": 26 if quick else 190,
+                    "traffic_batches": 12 if quick else 60,
+                    "trigger": "700 milliseconds" if quick else "1 second",
+                    "period_s": 1.5 if quick else 5.0,
+                },
+                "computation": {
+                    "input": str(bench.scratch / "keys"),
+                    "operator": "work",
+                    "tasks": TASKS,
+                    "batches": batches,
+                    "cpu_us": 100.0 if quick else 150.0,
+                    "period_s": 1.5 if quick else 4.0,
+                },
             },
             timeout_s=SIDE_TIMEOUT_S,
         )
-        work = bench.side(
-            "updraft.bench.place_side:computation",
-            {
-                "master": cluster.master_url,
-                "input": str(bench.scratch / "keys"),
-                "operator": "work",
-                "tasks": TASKS,
-                "batches": batches,
-                "cpu_us": 50.0 if bench.quick else 150.0,
-                "period_s": 1.5 if bench.quick else 4.0,
-            },
-            timeout_s=SIDE_TIMEOUT_S,
-        )
+    talk, work = found["talk"], found["work"]
     bench.say("verifying")
     return outcome(talk, work, words, keys)
 

@@ -113,26 +113,40 @@ def communication(request: dict[str, Any]) -> dict[str, Any]:
     """A word count with many instances on two nodes: by policy `online`, and by one `place` request."""
     spark = cluster_session(request["master"])
     try:
-        return {
-            "online": _run(spark, request, "online", _words, policy="online", batches=request["batches"]),
-            "traffic": _run(
-                spark, request, "traffic", _words, ask=_place_once, batches=request["traffic_batches"]
-            ),
-        }
+        return _communication(spark, request)
     finally:
         spark.stop()
 
 
-def computation(request: dict[str, Any]) -> dict[str, Any]:
-    """A skewed operator: left alone, then under policy `online`; the skew moves in the middle of both inputs."""
+def both(request: dict[str, Any]) -> dict[str, Any]:
+    """Communication, then computation, on the same executors: the first warms them for the second."""
     spark = cluster_session(request["master"])
     try:
         return {
-            name: _run(spark, request, name, _skewed, policy=name, batches=request["batches"])
-            for name in ("static", "online")
+            "talk": _communication(spark, {**request, **request["communication"]}),
+            "work": _computation(spark, {**request, **request["computation"]}),
         }
     finally:
         spark.stop()
+
+
+def _communication(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
+    if request.get("warm"):
+        _run(spark, request, "warm", _words, batches=request["warm"])
+    return {
+        "online": _run(spark, request, "online", _words, policy="online", batches=request["batches"]),
+        "traffic": _run(
+            spark, request, "traffic", _words, ask=_place_once, batches=request["traffic_batches"]
+        ),
+    }
+
+
+def _computation(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
+    """A skewed operator: left alone, then under policy `online`; the skew moves in the middle of both inputs."""
+    return {
+        name: _run(spark, request, name, _skewed, policy=name, batches=request["batches"])
+        for name in ("static", "online")
+    }
 
 
 def _run(

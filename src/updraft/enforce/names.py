@@ -45,8 +45,9 @@ def sweep(files: Files, parent: Path) -> tuple[str, ...]:
 
 
 def remove_tree(files: Files, group: Path) -> None:
-    """Remove a group with groups of ours below it: an executor that was killed on a limited node leaves such."""
+    """Remove a group with those below it that dead processes left: an executor that was killed on a limited node has some."""
     for inner in files.groups(group):
-        if owner_of(inner.name) is not None:
+        owner = owner_of(inner.name)
+        if owner is not None and not is_alive(owner):
             remove_tree(files, inner)
     files.remove(group)

@@ -235,6 +235,7 @@ class Memory:
     demand_cores: Mapping[str, float] = field(default_factory=dict)  # adaptive: r per instance, held
     shares: Mapping[str, float] = field(default_factory=dict)  # as decided last
     moved_at_s: Mapping[InstanceId, float] = field(default_factory=dict)  # online: when instances moved last
+    move: TaskMove | None = None  # online: decided, and not seen carried out yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,35 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
         return hold(snapshot, memory, RULE, *(snapshot.gaps or ("nothing measured yet",)))
     if len(snapshot.workers) < 2:
         return hold(snapshot, memory, RULE, "there is one worker: nowhere to move to")
-    if memory.last_change_s is not None and snapshot.taken_at_s - memory.last_change_s < snapshot.period_s:
-        return hold(snapshot, memory, RULE, "the last move is not measured yet")
+    memory, waiting = arrived(memory, snapshot, settings)
+    if waiting is not None:
+        return hold(snapshot, memory, RULE, waiting)
     return moved(hold(snapshot, memory, RULE), snapshot, settings)
+
+
+def arrived(memory: Memory, snapshot: Snapshot, settings: Settings) -> tuple[Memory, str | None]:
+    """Memory without a move that was carried out, or given up on; and what is still waited for."""
+    since = max(memory.moved_at_s.values(), default=None)
+    if since is None:
+        return replace(memory, move=None), None
+    waited_s = snapshot.taken_at_s - since
+    if memory.move is not None and not _is_there(memory.move, snapshot) and waited_s < settings.provision_s:
+        return memory, f"waiting for {memory.move.operator} on worker {memory.move.to_worker}"
+    if waited_s < snapshot.period_s:
+        return memory, "the last move is not measured yet"
+    return replace(memory, move=None), None
+
+
+def _is_there(move: TaskMove, snapshot: Snapshot) -> bool:
+    for operator in snapshot.operators:
+        if operator.name == move.operator:
+            found = [
+                one
+                for one in operator.instances
+                if set(one.tasks) & set(move.tasks) or (not one.tasks and one.index == move.instance)
+            ]
+            return all(one.worker == move.to_worker for one in found)
+    return True
 
 
 def moved(decision: Decision, snapshot: Snapshot, settings: Settings) -> Decision:
@@ -47,13 +73,14 @@ def moved(decision: Decision, snapshot: Snapshot, settings: Settings) -> Decisio
             unmet=(*decision.unmet, *found.unmet),
             memory=memory,
         )
+    move = task_move(found.move, snapshot)
     return replace(
         decision,
-        moves=(task_move(found.move, snapshot),),
+        moves=(move,),
         reasons=(*decision.reasons, *found.reasons),
         unmet=(*decision.unmet, *found.unmet),
         expected={**decision.expected, "crossing_bytes_per_s": -found.move.asc},
-        memory=replace(memory, last_change_s=snapshot.taken_at_s),
+        memory=replace(memory, move=move),
         changed=True,
     )
 

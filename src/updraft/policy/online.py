@@ -91,6 +91,7 @@ class OnlineSettings:
     high_queue_s: float = 5.0
     low_queue_s: float = 1.0
     threshold: float = 0.001  # of all traffic: what a move for communication must save
+    own: float = 0.05  # of the instance's own traffic: and so much, or noise would move instances to and fro
     symmetric: float = 0.3  # of all traffic between nodes: so much may be symmetric, and a start is made
     sideways: float = 0.01  # of all traffic: what that first move may cost
     relief: float = 0.5  # of the mean instance: what a move off a high worker must take from it
@@ -206,7 +207,9 @@ def _communicate(
     total = sum(rate for rate in view.traffic.values())
     movable = [instance for instance in view.instances if instance.key not in memory.moved_at_s]
     targets = _least_loaded(low)
-    gaining = _best(view, movable, targets, settings, least_asc=settings.threshold * total)
+    gaining = _best(
+        view, movable, targets, settings, least_asc=settings.threshold * total, least_own=settings.own
+    )
     if gaining is not None or memory.moved_at_s or _crossing(view) < settings.symmetric * total:
         return gaining
     mine: dict[Key, float] = {}
@@ -215,7 +218,10 @@ def _communicate(
             mine[key] = mine.get(key, 0.0) + rate
     busy = [i for i in movable if mine.get(i.key, 0.0) >= 2 * total / max(1, len(view.instances))]
     start = _best(view, busy, targets, settings, least_asc=-settings.sideways * total)
-    return start if start is not None and start.asc <= settings.sideways * total else None
+    gains = start is not None and start.asc > max(
+        settings.sideways * total, settings.own * mine[start.instance]
+    )
+    return None if gains else start  # one that gains and is not worth it by the thresholds is no start
 
 
 def _crossing(view: OnlineView) -> float:
@@ -236,6 +242,7 @@ def _best(
     settings: OnlineSettings,
     *,
     least_asc: float,
+    least_own: float | None = None,
 ) -> OnlineMove | None:
     """The pair with the largest ASC above the least; O(traffic + instances × nodes)."""
     node_of = {worker.id: worker.node for worker in view.workers}
@@ -259,7 +266,11 @@ def _best(
             source = by_id[instance.worker]
             freed = (instance.cpu_cores or 0.0) / max(1, source.cores)
             uneven = abs((source.cpu or 0.0) - freed - (after or 0.0))
-            if asc > least_asc and (best is None or (asc, -uneven) > best[0]):
+            if (
+                asc > least_asc
+                and (least_own is None or asc > least_own * sum(mine.values()))
+                and (best is None or (asc, -uneven) > best[0])
+            ):
                 move = OnlineMove(
                     instance=instance.key, from_worker=instance.worker, to_worker=target.id, asc=asc
                 )

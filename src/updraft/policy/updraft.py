@@ -25,7 +25,7 @@ from updraft.policy import adaptive
 from updraft.policy.estimate import estimate
 from updraft.policy.load import planned_load
 from updraft.policy.model import Configuration, Decision, Forecast, Memory, OperatorLoad, Snapshot, hold
-from updraft.policy.moving import one_move, task_move
+from updraft.policy.moving import arrived, one_move, task_move
 from updraft.policy.online import OnlineCase
 from updraft.policy.settings import Settings, bounds
 from updraft.policy.sizing import Sizer
@@ -60,19 +60,28 @@ def with_moves(policy: Decide) -> Decide:
         snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settings: Settings
     ) -> Decision:
         decision = policy(snapshot, forecast, memory, settings)
-        now_s, rest_s = snapshot.taken_at_s, settings.stability.settle_s
-        recent = [at for at in (decision.memory.last_change_s, *memory.moved_at_s.values()) if at is not None]
-        resting = all(now_s - at >= rest_s for at in recent)
-        if decision.changed or snapshot.gaps or decision.memory.change is not None or not resting:
+        if (
+            decision.changed
+            or snapshot.gaps
+            or decision.memory.change is not None
+            or len(snapshot.workers) < 2
+        ):
             return decision
-        found = one_move(snapshot, decision.memory, settings) if len(snapshot.workers) > 1 else None
-        if found is None or found.move is None or found.case is not OnlineCase.BALANCE:
+        memory, waiting = arrived(decision.memory, snapshot, settings)
+        recent = [at for at in (memory.last_change_s, *memory.moved_at_s.values()) if at is not None]
+        if waiting is not None or any(
+            snapshot.taken_at_s - at < settings.stability.settle_s for at in recent
+        ):
             return decision
+        found = one_move(snapshot, memory, settings)
+        if found.move is None or found.case is not OnlineCase.BALANCE:
+            return decision
+        move = task_move(found.move, snapshot)
         return replace(
             decision,
-            moves=(task_move(found.move, snapshot),),
+            moves=(move,),
             reasons=(*decision.reasons, *found.reasons),
-            memory=replace(decision.memory, moved_at_s=found.memory.moved_at_s),
+            memory=replace(memory, moved_at_s=found.memory.moved_at_s, move=move),
             changed=True,
         )
 

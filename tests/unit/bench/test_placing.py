@@ -138,11 +138,12 @@ def test_complete_time_is_from_due_to_commit() -> None:
 
 
 def test_the_shapes_of_paper_2() -> None:
-    regular = schedule_of("regular", 100.0, 40.0, 1)
+    regular = schedule_of("wordcount regular", 100.0, 40.0, 1)
     assert (regular.rate_at(0.0), regular.rate_at(15.0), regular.rate_at(35.0)) == (20.0, 100.0, 20.0)
-    drawn = schedule_of("random", 100.0, 40.0, 1)
+    drawn = schedule_of("wordcount random", 100.0, 40.0, 1)
     assert drawn.seconds == 40.0
     assert len({drawn.rate_at(5.0 * part + 1) for part in range(8)}) > 3
+    assert schedule_of("http monitor", 100.0, 40.0, 1).seconds == pytest.approx(40.0)
 
 
 def test_tweets_become_keys() -> None:
@@ -159,5 +160,5 @@ def test_failed_rows_fail_the_bench() -> None:
         "nodes": 1.0,
         "failed": 0,
     }
-    assert adaptive.outcome({"regular": {"adaptive": row}}).verified
-    assert not adaptive.outcome({"regular": {"adaptive": {**row, "failed": 2}}}).verified
+    assert adaptive.outcome({"wordcount regular": {"adaptive": row}}).verified
+    assert not adaptive.outcome({"wordcount regular": {"adaptive": {**row, "failed": 2}}}).verified

@@ -149,3 +149,19 @@ def test_on_one_host_each_worker_counts_as_a_node() -> None:
     apart = {(("split", i), ("count", 1 - i)): 100.0 for i in (0, 1)}
     placed = place_plan("traffic", APP, NOW, NOW, workers("0", "1"), Measured(flows=apart))
     assert "inter-node share of traffic 100.0% -> 0.0%" in placed.reasons
+
+
+def test_everybody_talking_to_everybody_alike_is_no_saddle() -> None:
+    """Dealt evenly, no single move or swap gains anything; a packed start does."""
+    app = replace(
+        graph(stateless("split", parallelism=6), stateful("count", tasks=12, parallelism=12)), edges=APP.edges
+    )
+    now = initial_plan(app, HERE)
+    flows = {(("split", i), ("count", j)): 100.0 for i in range(6) for j in range(12)}
+    cpu = {(op, one.index): 0.02 for op, found in now.instances.items() for one in found}
+    placed = place_plan("traffic:2", app, now, now, HERE, Measured(flows=flows, cpu_cores=cpu))
+    assert "inter-node share of traffic 50.0% -> 0.0%" in placed.reasons
+    heavy = dict.fromkeys(cpu, 0.08)  # 1.4 cores: one node has no room for all of it
+    placed = place_plan("traffic:2", app, now, now, HERE, Measured(flows=flows, cpu_cores=heavy))
+    assert isinstance(placed.plan, Plan)
+    assert len(placed.plan.workers()) == 2

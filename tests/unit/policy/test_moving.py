@@ -53,18 +53,29 @@ def test_partners_come_together_one_a_round() -> None:
     assert {first.moves[0].operator, first.moves[0].to_worker} <= {"split", "count", "0", "1"}
     assert "communication optimisation" in first.reasons[0]
     assert first.expected["crossing_bytes_per_s"] == -1000.0
-    early = policy("online").decide(seen(taken_at_s=1005.0), None, first.memory, settings)
-    assert (early.changed, early.moves) == (False, ())
-    assert "not measured yet" in early.reasons[0]
+    assert first.moves == (TaskMove(operator="count", tasks=(0, 2), to_worker="0"),)
+    waiting = policy("online").decide(seen(taken_at_s=1015.0), None, first.memory, settings)
+    assert (waiting.changed, waiting.moves) == (False, ())
+    assert waiting.reasons == ("waiting for count on worker 0",)
+    there = seen()
+    count = there.operators[1]
+    moved = replace(count, instances=(replace(count.instances[0], worker="0"), count.instances[1]))
+    there = replace(there, operators=(there.operators[0], moved))
+    early = policy("online").decide(replace(there, taken_at_s=1005.0), None, first.memory, settings)
+    assert early.reasons == ("the last move is not measured yet",)
+    then = policy("online").decide(replace(there, taken_at_s=1015.0), None, waiting.memory, settings)
+    assert then.moves == (TaskMove(operator="count", tasks=(1, 3), to_worker="1"),)
+    never = policy("online").decide(seen(taken_at_s=1500.0), None, first.memory, settings)
+    assert never.moves == first.moves  # it was refused, or failed: tried again
 
 
 def test_stateful_instances_move_with_their_tasks_and_stateless_ones_by_themselves() -> None:
     only_count = seen()
-    rested = Memory(moved_at_s={("split", 0): 999.0, ("split", 1): 999.0})
+    rested = Memory(moved_at_s={("split", 0): 980.0, ("split", 1): 980.0})
     assert policy("online").decide(only_count, None, rested, Settings()).moves == (
         TaskMove(operator="count", tasks=(0, 2), to_worker="0"),
     )
-    rested = Memory(moved_at_s={("count", 0): 999.0, ("count", 1): 999.0})
+    rested = Memory(moved_at_s={("count", 0): 980.0, ("count", 1): 980.0})
     assert policy("online").decide(only_count, None, rested, Settings()).moves == (
         TaskMove(operator="split", tasks=(), to_worker="1", instance=0),
     )
