@@ -86,6 +86,7 @@ def test_a_frozen_worker_is_replaced_and_harms_nobody_when_it_comes_back(
     _assert_exact(found)
     record, short, healed = found["changes"]
     assert record["request"]["promoted"] > 0
+    assert record["phases"]["replan"] >= 3_000  # it had been silent for most of the timeout of 6 s
     assert short["missing"] == 2 * 16  # replicas=4 on three nodes
     assert healed["missing"] < short["missing"]
 

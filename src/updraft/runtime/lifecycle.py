@@ -37,7 +37,14 @@ from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
 from updraft.runtime.session import HANG_TIMEOUT_S, start_session
 from updraft.runtime.transfer import Transfer
-from updraft.runtime.workers import is_embedded, list_workers, release_worker, wait_for_workers, worker_ids
+from updraft.runtime.workers import (
+    is_embedded,
+    list_workers,
+    release_worker,
+    silence_s,
+    wait_for_workers,
+    worker_ids,
+)
 from updraft.sinks import Wants, as_sink
 from updraft.topology import Graph, Topology, compile_topology
 from updraft.topology.records import SourceRecord
@@ -284,6 +291,7 @@ def _engine(
             release=lambda worker: release_worker(context, worker),
             journal=_journal(state),
             options=options.live,
+            silence_s=lambda lost: silence_s(context, lost),
         )
     return Engine(
         spark=session, graph=graph, plans=plans, residence=residence, checkpoint=state, progress=progress

@@ -97,6 +97,7 @@ class LiveTopology:
         release: Callable[[str], None],
         journal: Journal | None,
         options: LiveOptions,
+        silence_s: Callable[[frozenset[str]], float] = lambda lost: 0.0,
     ) -> None:
         self._graph = graph
         self._totals = {node.name: node.tasks for node in graph.stateful}
@@ -108,6 +109,7 @@ class LiveTopology:
         self._workers = workers
         self._alive = alive
         self._release = release
+        self._silence_s = silence_s
         self.journal = journal
         self._options = options
         self._turn = threading.RLock()  # whose holder moves a change on
@@ -190,7 +192,7 @@ class LiveTopology:
                 id=self._next_id(),
                 lost=tuple(sorted(lost)),
                 before=self.job.plan,
-                silent_s=time.perf_counter() - self._seen_s,
+                silent_s=max(self._silence_s(lost), time.perf_counter() - self._seen_s),
             )
             self._keeping.begin(recovery)
             self._lost_any = True
