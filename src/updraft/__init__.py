@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from updraft.operators import Context, KeyedOperator, ObjectOperator, Table
     from updraft.runtime.lifecycle import run
     from updraft.runtime.progress import BatchSummary, RunResult
+    from updraft.runtime.several import run_all
     from updraft.topology import KeyedStream, Stream, Topology
     from updraft.topology.aggregates import (
         approx_count_distinct,
@@ -49,6 +50,7 @@ _HOMES = {
     ),
     "updraft.operators": ("Context", "KeyedOperator", "ObjectOperator", "Table"),
     "updraft.runtime.lifecycle": ("run",),
+    "updraft.runtime.several": ("run_all",),
     "updraft.runtime.progress": ("BatchSummary", "RunResult"),
     "updraft.topology": ("KeyedStream", "Stream", "Topology"),
     "updraft.topology.aggregates": (
@@ -86,6 +88,7 @@ __all__ = [
     "mean",
     "min",
     "run",
+    "run_all",
     "session",
     "sinks",
     "sliding",

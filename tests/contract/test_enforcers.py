@@ -7,6 +7,7 @@ controller in v2 and so has no quotas. `v1-tree` and `v2-tree` are directories w
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from tests.contract.cgroup_tree import Tree
@@ -299,6 +301,32 @@ def test_the_kernel_holds_a_thread_to_its_quota(tmp_path: Path) -> None:
         enforcer.close_all()
 
 
+def test_an_adopted_process_takes_its_children_along(tmp_path: Path) -> None:
+    found = setting("v1", tmp_path)
+    assert found.place is not None
+    found.enforcer.open("node", 0.5)
+    child = subprocess.Popen(
+        ["sh", "-c", "read go; sleep 60 & echo $!; wait"], stdin=PIPE, stdout=PIPE, text=True
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        found.enforcer.adopt("node", child.pid)
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        grandchild = int(child.stdout.readline())
+        inside = (found.place.cpu / group_name(me(), "node") / "tasks").read_text().split()
+        assert {str(child.pid), str(grandchild)} <= set(inside)
+        os.kill(grandchild, signal.SIGKILL)
+    finally:
+        child.kill()
+        child.communicate()
+    with pytest.raises(EnforceError, match="no process"):
+        found.enforcer.adopt("node", child.pid)
+    found.enforcer.close("node")
+    assert found.left_over() == []
+
+
 class TestChoice:
     def test_the_first_place_that_works_is_taken_without_a_warning(self, tmp_path: Path) -> None:
         warnings: list[str] = []
@@ -358,6 +386,7 @@ CRASH = """
 import os, signal, sys, threading
 from tests.contract.test_enforcers import setting
 from pathlib import Path
+from subprocess import PIPE
 enforcer = setting("v1", Path("unused")).enforcer
 enforcer.open("op", 0.5)
 enforcer.enter("op", threading.get_native_id())

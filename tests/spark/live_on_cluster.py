@@ -27,6 +27,7 @@ from tests.spark import timed
 import updraft as ud
 from updraft import cluster
 from updraft.control import ChangeRefused, Drain, Move, Request, Rescale
+from updraft.policy import Decision, Forecast, Memory, Policy, Settings, Snapshot
 from updraft.runtime.live import LiveTopology
 from updraft.runtime.session import start_session
 
@@ -57,6 +58,10 @@ class Run:
         self.live: LiveTopology
         self.pids: dict[str, int] = {}  # a Python process of each worker
         self.batch = -1
+        self.known: set[str] = set()  # workers that a plan may use for sources without naming them
+        self.sources: list[
+            tuple[int, str]
+        ] = []  # batches whose source partitions ran where the plan knows nobody
 
     def wait_for_batches(self, more: int) -> None:
         wanted = self.batch + more
@@ -191,6 +196,46 @@ def windows(run: Run) -> list[Told]:
     return found
 
 
+class Wanted:
+    """A policy that wants as many workers, and instances of everything, as a scenario says."""
+
+    def __init__(self) -> None:
+        self.workers = 1
+
+    def __call__(
+        self, snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settings: Settings
+    ) -> Decision:
+        count = self.workers
+        return Decision(
+            parallelism={"counted": count, "changes": count},
+            workers=count,
+            rule="wanted",
+            reasons=(f"{count} are wanted",),
+            memory=memory,
+            changed=True,
+        )
+
+
+WANTED = Wanted()
+
+
+def elastic(run: Run) -> list[Told]:
+    """A policy asks the cluster for workers, uses them in one plan, and gives them back when they are empty."""
+    found: list[Told] = []
+    run.wait_for_batches(2)
+    for count in (3, 1):
+        WANTED.workers = count
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and (
+            len(run.live.job.plan.workers()) != count or len(run.workers()) != count
+        ):
+            time.sleep(0.05)
+        run.wait_for_batches(3)
+        found.append({"planned": list(run.live.job.plan.workers()), "alive": run.workers()})
+    found[-1]["sources"] = sorted({worker for _, worker in run.sources})
+    return found
+
+
 def refusals(run: Run) -> list[Told]:
     """Impossible requests are refused with their reasons, and nothing changes."""
     requests: list[Request] = [
@@ -225,6 +270,7 @@ def play(
     checkpoint: str,
     run: Run,
     scenario: Callable[[Run], list[Told]],
+    **options: Any,
 ) -> Told:
     stop, told = threading.Event(), {}
     elsewhere: list[Any] = []
@@ -232,7 +278,10 @@ def play(
     def look(batch: ud.BatchSummary) -> None:
         assert batch.plan is not None
         run.batch = batch.batch_id
+        known = {*run.known, *batch.plan.workers()}
         for report in batch.reports:
+            if report.operator is None and report.worker not in known:
+                run.sources.append((batch.batch_id, report.worker))
             run.pids[report.worker] = report.pid
             if report.operator is not None and report.instance is not None:
                 planned = batch.plan.instances[report.operator][report.instance].worker
@@ -253,7 +302,9 @@ def play(
         run.live = live
         threading.Thread(target=work, daemon=True).start()
 
-    result = ud.run(topology, checkpoint=checkpoint, spark=session, stop=stop, on_start=start, progress=look)
+    result = ud.run(
+        topology, checkpoint=checkpoint, spark=session, stop=stop, on_start=start, progress=look, **options
+    )
     rows = [row for batch in sorted(out.batches) for row in out.batches[batch].to_pylist()]
     return {**told, "rows": rows, "batches": result.batches, "elsewhere": elsewhere}
 
@@ -274,14 +325,19 @@ def main() -> None:
             "join_and_drain": join_and_drain,
             "refusals": refusals,
             "windows": windows,
+            "elastic": elastic,
         }
+        options: dict[str, Any] = {}
+        if scenario == "elastic":
+            policy = Policy(name="wanted", summary="as the test says", decide=WANTED)
+            options = {"policy": policy, "workers": 1, "max_workers": 3, "period_s": 0.5}
         run = Run(int(seed), name, Path(home))
         sinks = {each: ud.sinks.memory() for each in (*timed.STATEFUL, "out")}
         if scenario == "windows":
             topology = timed.topology(timed.files(f"{source}/events"), sinks, tasks=TASKS)
         else:
             topology = build(f"{source}/numbers", sinks["out"])
-        told = play(session, topology, sinks["out"], f"{checkpoints}/{what}", run, known[what])
+        told = play(session, topology, sinks["out"], f"{checkpoints}/{what}", run, known[what], **options)
         if scenario == "windows":
             told["emitted"] = timed.emitted(
                 {each: sinks[each].batches for each in timed.STATEFUL}, told["batches"]

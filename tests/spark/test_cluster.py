@@ -16,6 +16,7 @@ from updraft import cluster
 from updraft.cluster.daemons import CLUSTER_VARIABLE
 from updraft.cluster.processes import ProcessId, marked, wait_gone
 from updraft.cluster.record import load
+from updraft.enforce import Kind, places
 from updraft.errors import ClusterError
 
 pytestmark = pytest.mark.cluster
@@ -149,3 +150,20 @@ def test_a_cluster_ends_with_its_owner_even_by_sigkill(home: Path) -> None:
     while cluster.status(home=home) is not None and time.monotonic() < deadline:
         time.sleep(0.1)
     assert cluster.status(home=home) is None
+
+
+def test_nodes_with_a_cpu_quota_leave_no_group_behind(home: Path) -> None:
+    place = next(
+        iter(places(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())), None
+    )
+    started = cluster.up(1, home=home, cpu_quota=0.5)
+    if started.warning or place is None:
+        assert "not limited" in started.warning
+        return
+    mine = f"updraft-{started.supervisor_pid}-"
+    (group,) = [found for found in place.cpu.iterdir() if found.name.startswith(mine)]
+    members_file = "tasks" if place.kind is Kind.CGROUP_V1 else "cgroup.threads"
+    assert str(started.nodes[0].pid) in (group / members_file).read_text().split()
+    assert started.nodes[0].cpu_quota == 0.5
+    cluster.down(home=home)
+    assert not group.exists()

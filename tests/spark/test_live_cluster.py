@@ -40,7 +40,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, seed: int) -> dict[str, dict[
         patch.setenv("JAVA_TOOL_OPTIONS", SHORT_LIVED_JVM)
         with cluster.local_cluster(nodes=3) as running:
             place = [running.master_url, directory / "input", directory, seed, running.name, running.home]
-            scenarios = ["random:24", "refusals", "windows", "vanish", "join_and_drain"]
+            scenarios = ["random:24", "refusals", "windows", "vanish", "join_and_drain", "elastic"]
             command = [sys.executable, DRIVER, *place, *scenarios]
             done = subprocess.run(
                 [*map(str, command)],
@@ -142,3 +142,15 @@ def test_a_node_joins_and_is_drained_of_everything(told: dict[str, dict[str, Any
     assert found["changes"][0]["used"]
     assert found["changes"][-1]["released"]
     assert found["changes"][-1]["tasks_moved"] == 32
+
+
+def test_a_policy_asks_for_workers_and_gives_them_back(told: dict[str, dict[str, Any]]) -> None:
+    found = told["elastic"]
+    _assert_exact(found)
+    more, fewer = found["changes"]
+    assert len(more["planned"]) == 3
+    assert sorted(more["alive"]) == sorted(more["planned"])
+    assert len(fewer["planned"]) == 1
+    assert fewer["alive"] == fewer["planned"]
+    assert fewer["sources"] == []  # no source partition ran on a worker that its plan did not know
+    assert found["elsewhere"] == []

@@ -38,6 +38,11 @@ class Story:
     highest_words_per_s: float = 0.0
     _last_s: float | None = None
 
+    @property
+    def lines(self) -> int:
+        """Lines in the batches so far."""
+        return self.words // self.words_per_line
+
     def add(self, summary: Shown, elapsed_s: float) -> None:
         """Take in one finished batch, `elapsed_s` seconds after the run began."""
         words = summary.rows_in * self.words_per_line
@@ -60,6 +65,28 @@ class Story:
         """A change of the plan is over."""
         self.changes += 1
         self.longest_delay_ms = max(self.longest_delay_ms, added_delay_ms or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of two runs of the same load."""
+
+    name: str
+    latency_p99_s: float
+    instance_s: float
+    changes: int
+
+
+def comparison(*sides: Side) -> RenderableType:
+    """Runs of the same load beside each other."""
+    table = Table(title="the same load, with and without the policy", title_justify="left")
+    table.add_column("")
+    for side in sides:
+        table.add_column(side.name, justify="right")
+    table.add_row("latency of the slowest 1 % of rows", *(f"{side.latency_p99_s:,.1f} s" for side in sides))
+    table.add_row("instance-seconds of the stemmer", *(f"{side.instance_s:,.0f}" for side in sides))
+    table.add_row("changes of the plan", *(f"{side.changes}" for side in sides))
+    return table
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -95,7 +122,7 @@ def draw(
     instances = ", ".join(f"{name} × {count}" for name, count in sorted(story.parallelism.items()))
     grid.add_row("instances", "", instances)
     words = ", ".join(f"{word} {count:,}" for word, count in top)
-    title = f"updraft demo · word count · {elapsed_s:.0f} of {seconds:.0f} s · batch {story.batches}"
+    title = f"updraft demo · count of stems · {elapsed_s:.0f} of {seconds:.0f} s · batch {story.batches}"
     return Panel(Group(grid, Text(f"\nmost frequent: {words or 'waiting for the first batch'}")), title=title)
 
 

@@ -48,6 +48,7 @@ class Bench:
     quick: bool
     seed: int
     scratch: Path
+    options: Mapping[str, object] = field(default_factory=dict)  # of the benchmark's own
     began_s: float = field(default_factory=time.monotonic)
 
     def say(self, line: str) -> None:
@@ -68,13 +69,20 @@ Run = Callable[[Bench], Outcome]
 
 
 def execute(
-    name: str, run: Run, *, quick: bool, json_path: Path | None, seed: int, console: Console | None = None
+    name: str,
+    run: Run,
+    *,
+    quick: bool,
+    json_path: Path | None,
+    seed: int,
+    options: Mapping[str, object] | None = None,
+    console: Console | None = None,
 ) -> Outcome:
     """Run one benchmark in a fresh temporary directory, print its table and write its JSON."""
     scratch = Path(tempfile.mkdtemp(prefix=f"updraft-bench-{name}-"))
     busy = os.getloadavg()[0]
     try:
-        bench = Bench(name=name, quick=quick, seed=seed, scratch=scratch)
+        bench = Bench(name=name, quick=quick, seed=seed, scratch=scratch, options=options or {})
         outcome = run(bench)
         bench.say("done")
     finally:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from updraft.cli import bench, change, chaos, cluster, demo, run, state, status
+from updraft.cli import bench, change, chaos, cluster, decisions, demo, learn, run, state, status
 from updraft.cli.output import complain
 from updraft.errors import UpdraftError
 
@@ -72,8 +72,12 @@ app.add_typer(status.plan_app, name="plan")
 app.command("rescale")(change.rescale)
 app.command("move")(change.move)
 app.command("drain")(change.drain)
+app.command("place")(change.place)
 app.command("cancel")(change.cancel)
 app.command("changes")(change.changes)
+app.command("decisions")(decisions.decisions)
+app.command("profile")(learn.profile)
+app.command("tune")(learn.tune)
 
 
 def main() -> None:

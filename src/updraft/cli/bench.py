@@ -19,6 +19,10 @@ def bench(
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as one JSON object.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the generated input.")] = 7,
+    app: Annotated[str | None, typer.Option(metavar="A,B", help="elastic: only these applications.")] = None,
+    load: Annotated[str | None, typer.Option(metavar="A,B", help="elastic: only these loads.")] = None,
+    policy: Annotated[str | None, typer.Option(metavar="A,B", help="elastic: only these policies.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="elastic: how long each load lasts.")] = None,
 ) -> None:
     """Measure Updraft side by side with stock Spark, in one run; exit code 1 if the outputs differ.
 
@@ -31,6 +35,7 @@ def bench(
       updraft bench throughput --quick
       updraft bench windows --quick
       updraft bench throughput --json throughput.json
+      updraft bench elastic --app topk --load step,sine --policy symbiotic
     """
     from updraft.bench import BENCHES, run_bench
     from updraft.java import require_java
@@ -41,5 +46,6 @@ def bench(
         return
     if name in BENCHES:
         require_java()
-    if not run_bench(name, quick=quick, json_path=json_path, seed=seed).verified:
+    options = {"app": app, "load": load, "policy": policy, "seconds": seconds}
+    if not run_bench(name, quick=quick, json_path=json_path, seed=seed, options=options).verified:
         raise typer.Exit(1)

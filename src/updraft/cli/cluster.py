@@ -29,6 +29,10 @@ def up(
     nodes: Annotated[int, typer.Option("--nodes", "-n", min=1, help="Number of nodes.")] = 2,
     cores: Cores = 1,
     memory: Memory = "2g",
+    cpu_quota: Annotated[
+        float | None,
+        typer.Option(metavar="CORES", help="CPU that each node may use, such as 0.5; by cgroup, needs root."),
+    ] = None,
     name: Name = "default",
     directory: Annotated[Path | None, typer.Option(help="For logs and work files.")] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in front until Ctrl-C.")] = False,
@@ -41,11 +45,14 @@ def up(
     \b
     Example:
       updraft cluster up --nodes 3
+      updraft cluster up --nodes 4 --cpu-quota 0.5
       updraft run wordcount.py --master "$(updraft cluster status --url)"
     """
     from updraft import cluster
 
     def tell(ready: ClusterStatus) -> None:
+        if ready.warning:
+            complain(f"warning: {ready.warning}")
         if json_:
             write_json(ready.to_json())
             return
@@ -53,10 +60,10 @@ def up(
         say(f"{len(ready.nodes)} nodes are up; web page {ready.ui_url}, logs in {ready.directory}")
 
     if foreground:
-        settings = cluster.prepare(nodes, cores, memory, directory, name=name)
+        settings = cluster.prepare(nodes, cores, memory, directory, name=name, cpu_quota=cpu_quota)
         cluster.run_in_foreground(settings, lambda record: tell(cluster.status_of(record)))
         return
-    tell(cluster.up(nodes, cores, memory, directory, name=name))
+    tell(cluster.up(nodes, cores, memory, directory, name=name, cpu_quota=cpu_quota))
 
 
 @app.command()
@@ -149,11 +156,15 @@ def _show(now: ClusterStatus) -> None:
         complain(f"cluster '{now.name}' was killed; 'updraft cluster down --name {now.name}' clears it away")
     else:
         results().print(f"cluster '{now.name}' at {now.master_url}, web page {now.ui_url}")
-    table = Table("node", "pid", "state", "cores", "in use", "memory", box=None, pad_edge=False)
+    if now.warning:
+        complain(f"warning: {now.warning}")
+    table = Table("node", "pid", "state", "cores", "in use", "CPU", "memory", box=None, pad_edge=False)
     table.add_row("supervisor", f"{now.supervisor_pid}", "alive" if now.running else "dead")
     if now.master_pid is not None:
         table.add_row("master", f"{now.master_pid}", "alive" if now.master_alive else "dead")
     for node in now.nodes:
         state = "dead" if not node.alive else "alive" if node.registered else "not registered"
-        table.add_row(node.name, f"{node.pid}", state, f"{node.cores}", f"{node.cores_used}", node.memory)
+        quota = "" if node.cpu_quota is None else f"{node.cpu_quota:g}"
+        cores = (f"{node.cores}", f"{node.cores_used}")
+        table.add_row(node.name, f"{node.pid}", state, *cores, quota, node.memory)
     results().print(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -12,6 +13,29 @@ from rich.text import Text
 
 from updraft.cli.output import write_json
 from updraft.shown import Shown
+
+
+class Decided(Protocol):
+    """The part of a `DecisionRecord` that is shown, named by shape: nothing is loaded for it."""
+
+    @property
+    def policy(self) -> str: ...
+    @property
+    def fate(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def changes(self) -> tuple[str, ...]: ...
+    @property
+    def reasons(self) -> tuple[str, ...]: ...
+    @property
+    def blocked(self) -> tuple[str, ...]: ...
+    @property
+    def unmet(self) -> tuple[str, ...]: ...
+    @property
+    def measured_at_s(self) -> float | None: ...
+    def to_json(self) -> dict[str, Any]: ...
+
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -37,6 +61,13 @@ class Progress:
             self._live.update(Text(line(summary)))
         else:
             self._console.print(line(summary), soft_wrap=True)
+
+    def decision(self, record: Decided) -> None:
+        """A decision of the policy: when it is made, and when it is known what became of it."""
+        if self._as_json:
+            write_json({"decision": record.to_json()})
+        elif record.measured_at_s is None:
+            self._console.print(decision_line(record), soft_wrap=True, markup=False)
 
     def closing(self) -> str:
         if self._batches == 0:
@@ -66,6 +97,13 @@ def line(summary: Shown) -> str:
         f"state {summary.state_rows:,} rows {size(summary.state_bytes)}"
         + (f"  {parallelism}" if parallelism else "")
     )
+
+
+def decision_line(record: Decided) -> str:
+    """One line of a decision: what it changes, why, and what became of it."""
+    what = ", ".join(record.changes) or "nothing changed"
+    why = "; ".join((*record.blocked, *record.unmet) if not record.changes else record.reasons)
+    return f"{record.policy}: {what} ({record.fate}{f': {record.why}' if record.why else ''}) because {why}"
 
 
 def fields(summary: Shown) -> dict[str, object]:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from updraft.cli.output import notes, plain, say, write_json
 from updraft.errors import UpdraftError
-
-
-class Policy(StrEnum):
-    """Who decides on parallelism; `static` leaves it as the topology says."""
-
-    STATIC = "static"
 
 
 def run(
@@ -28,7 +22,32 @@ def run(
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark master; without it, embedded on all cores.")
     ] = None,
-    policy: Annotated[Policy, typer.Option(help="Who decides on parallelism.")] = Policy.STATIC,
+    policy: Annotated[
+        str, typer.Option(metavar="NAME", help="Who decides on parallelism and workers while it runs.")
+    ] = "static",
+    advise: Annotated[
+        bool, typer.Option("--advise", help="Record the policy's decisions, carry none out.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Workers to begin with.")] = None,
+    min_workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Never fewer workers.")] = None,
+    max_workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Never more workers.")] = None,
+    policy_settings: Annotated[
+        list[str] | None,
+        typer.Option("--policy-set", metavar="KEY=VALUE", help="A threshold or rule; may be repeated."),
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What the topology needs, from 'updraft profile'.")
+    ] = None,
+    period: Annotated[float, typer.Option(metavar="SECONDS", help="Time between decisions.")] = 10.0,
+    placement: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Where instances of new plans go.")
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(metavar="AMOUNT", help="Price of a worker-hour, for the reports.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Serve metrics to Prometheus on loopback; 0: any.")
+    ] = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="End when all input that is there is processed.")
     ] = False,
@@ -47,6 +66,16 @@ def run(
     allow_dropped: Annotated[
         list[str] | None,
         typer.Option(metavar="OP", help="Drop the stored state of this removed operator; may be repeated."),
+    ] = None,
+    enforce: Annotated[
+        bool,
+        typer.Option(
+            "--enforce", help="Every instance in a cgroup of its own: CPU shares hold, use is counted."
+        ),
+    ] = False,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OP=CORES", help="CPU share of each instance of OP; may be repeated."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
@@ -67,12 +96,18 @@ def run(
       updraft run wordcount.py --checkpoint checkpoints/wordcount
       updraft run my.package:app --master spark://127.0.0.1:7077 --set spark.executor.memory=1g
       updraft run wordcount.py:app --until-idle --json
+      updraft run my.package:app --master spark://127.0.0.1:7077 --policy symbiotic --max-workers 4
     """
     if debug:
         context.find_root().params["debug"] = True
     spark_conf = parse_settings(settings or ())
+    shares = parse_shares(share or ())
+    steering = parse_policy_settings(policy_settings or (), profile)
     pace = None if trigger is None else parse_trigger(trigger)
     from updraft.cli.target import load_target
+    from updraft.policy.registry import policy as policy_named
+
+    policy_named(policy)  # an unknown one is said before Spark starts
     from updraft.java import require_java
 
     topology = load_target(target)
@@ -93,7 +128,20 @@ def run(
             retain_for=retain_for,
             allow_dropped=tuple(allow_dropped or ()),
             spark_conf=spark_conf,
+            enforce=enforce,
+            shares=shares or None,
             progress=progress.batch,
+            policy=policy,
+            mode="advise" if advise else "auto",
+            settings=steering,
+            workers=workers,
+            min_workers=min_workers,
+            max_workers=max_workers,
+            period_s=period,
+            placement=placement,
+            price_per_worker_hour=price,
+            metrics_port=metrics_port,
+            on_decision=progress.decision,
         )
     if json_:
         # One figure per batch: those were printed with the batches.
@@ -117,6 +165,50 @@ def parse_trigger(written: str) -> str:
         return f"{duration_ms(written)} milliseconds"
     except ValueError as error:
         raise UpdraftError(f"--trigger {error}") from error
+
+
+def parse_shares(given: Sequence[str]) -> dict[str, float]:
+    """OP=CORES strings as a dict; UpdraftError lists every one that is none."""
+    found: dict[str, float] = {}
+    wrong: list[str] = []
+    for one in given:
+        name, _, cores = one.rpartition("=")
+        try:
+            found[name.strip()] = float(cores)
+        except ValueError:
+            wrong.append(one)
+        if not name.strip():
+            wrong.append(one)
+    if wrong:
+        raise UpdraftError(
+            "--share wants OP=CORES, such as count=0.4; got: " + ", ".join(dict.fromkeys(wrong))
+        )
+    return found
+
+
+def parse_policy_settings(given: Sequence[str], profile: Path | None = None) -> dict[str, object]:
+    """KEY=VALUE strings of `--policy-set` with their values as numbers or truth values, and the profile."""
+    found: dict[str, object] = {}
+    wrong: list[str] = []
+    for one in given:
+        name, sign, text = one.partition("=")
+        truth = {"true": True, "false": False}.get(text.strip().lower())
+        try:
+            value: object = truth if truth is not None else float(text)
+        except ValueError:
+            sign = ""
+        if not sign or not name.strip():
+            wrong.append(one)
+            continue
+        whole = isinstance(value, float) and value.is_integer() and name.strip().split("_")[-1] != "s"
+        found[name.strip()] = int(value) if whole else value  # type: ignore[call-overload]
+    if wrong:
+        raise UpdraftError("--policy-set wants KEY=NUMBER, such as core_max=0.6; got: " + ", ".join(wrong))
+    if profile is not None:
+        from updraft.profile import load
+
+        found["profile"] = load(profile)
+    return found
 
 
 def parse_settings(given: Sequence[str]) -> dict[str, str]:

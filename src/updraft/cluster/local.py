@@ -25,6 +25,7 @@ from updraft.errors import ClusterError
 from updraft.java import require_java
 
 _MEMORY = re.compile(r"[1-9]\d*[mgMG]")
+LEAST_QUOTA = 0.05  # with less of a core a JVM does not even register
 _POLL_S = 0.1
 _STOP_S = 20.0
 _APPEAR_S = 15.0
@@ -40,10 +41,14 @@ def up(
     home: Path | None = None,
     owner_pid: int | None = None,
     timeout_s: float = 60.0,
+    cpu_quota: float | None = None,
+    apart: bool = False,
 ) -> ClusterStatus:
     """Start a cluster in the background and wait until every worker is registered.
 
-    With `owner_pid`, it also ends when that process does, however that ends.
+    With `owner_pid`, it also ends when that process does, however that ends. `cpu_quota`: cores that each node may use,
+    by a cgroup of its own; where none can be written, the status has a warning. `apart`: each node has a loopback address of
+    its own and so is a host of its own to Spark and to placement.
     """
     settings = prepare(
         nodes,
@@ -54,6 +59,8 @@ def up(
         home=home,
         owner_pid=owner_pid,
         timeout_s=timeout_s,
+        cpu_quota=cpu_quota,
+        apart=apart,
     )
     with (settings.directory / "supervisor.log").open("ab") as log:
         # It forks itself away and this returns at once; from then on only the record tells how it goes.
@@ -93,10 +100,12 @@ def prepare(
     home: Path | None = None,
     owner_pid: int | None = None,
     timeout_s: float = 60.0,
+    cpu_quota: float | None = None,
+    apart: bool = False,
 ) -> Settings:
     """Check what was asked for, all problems at once, and make the cluster's directory fresh."""
     check_name(name)
-    problems = _problems(nodes, cores_per_node, memory)
+    problems = _problems(nodes, cores_per_node, memory, cpu_quota)
     owner = identify(owner_pid) if owner_pid is not None else None
     if owner_pid is not None and owner is None:
         problems.append(f"owner process {owner_pid} does not exist")
@@ -122,6 +131,8 @@ def prepare(
         memory=memory,
         start_timeout_s=timeout_s,
         owner=owner,
+        cpu_quota=cpu_quota,
+        apart=apart,
     )
 
 
@@ -178,7 +189,13 @@ class LocalCluster:
 
 @contextmanager
 def local_cluster(
-    nodes: int, cores_per_node: int = 1, memory: str = "2g", directory: Path | None = None
+    nodes: int,
+    cores_per_node: int = 1,
+    memory: str = "2g",
+    directory: Path | None = None,
+    *,
+    cpu_quota: float | None = None,
+    apart: bool = False,
 ) -> Iterator[LocalCluster]:
     """A cluster for the time of the block; it ends with this process too, even by SIGKILL.
 
@@ -187,7 +204,17 @@ def local_cluster(
     home = (directory or Path(tempfile.mkdtemp(prefix="updraft-"))).absolute()
     name = f"local-{os.getpid()}"
     try:
-        started = up(nodes, cores_per_node, memory, home / name, name=name, home=home, owner_pid=os.getpid())
+        started = up(
+            nodes,
+            cores_per_node,
+            memory,
+            home / name,
+            name=name,
+            home=home,
+            owner_pid=os.getpid(),
+            cpu_quota=cpu_quota,
+            apart=apart,
+        )
         try:
             yield LocalCluster(name, home, started)
         finally:
@@ -197,8 +224,12 @@ def local_cluster(
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _problems(nodes: int, cores: int, memory: str) -> list[str]:
+def _problems(nodes: int, cores: int, memory: str, cpu_quota: float | None = None) -> list[str]:
     checks = [
+        (
+            cpu_quota is None or LEAST_QUOTA <= cpu_quota <= cores,
+            f"the CPU quota of a node must be between {LEAST_QUOTA} and its {cores} core(s), not {cpu_quota}",
+        ),
         (nodes >= 1, f"nodes must be at least 1, not {nodes}"),
         (cores >= 1, f"cores per node must be at least 1, not {cores}"),
         (_MEMORY.fullmatch(memory) is not None, f"memory must look like 512m or 2g, not {memory!r}"),
@@ -247,6 +278,10 @@ def _clear(home: Path, record: Record) -> None:
     end(marked(daemons.CLUSTER_VARIABLE, record.cluster_id))
     for node in record.nodes:
         shutil.rmtree(node.directory / "local", ignore_errors=True)
+    if any(node.cpu_quota is not None for node in record.nodes):
+        from updraft.enforce import choose_enforcer
+
+        choose_enforcer(lambda _: None)  # which removes the groups of processes that are no more
     forget(home, record.name)
 
 

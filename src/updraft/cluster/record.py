@@ -38,6 +38,7 @@ class Node:
     cores: int
     memory: str
     directory: Path
+    cpu_quota: float | None = None  # cores that it and all it starts may use, together; None: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class Record:
     ui_url: str = ""
     nodes: tuple[Node, ...] = ()
     problem: str = ""
+    warning: str = ""
 
 
 def default_home(env: Mapping[str, str] | None = None) -> Path:

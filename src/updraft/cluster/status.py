@@ -24,6 +24,7 @@ class NodeStatus:
     cores_used: int
     memory: str
     directory: Path
+    cpu_quota: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class ClusterStatus:
     master_pid: int | None
     master_alive: bool
     nodes: tuple[NodeStatus, ...]
+    warning: str = ""
 
     def to_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
@@ -76,7 +78,9 @@ def status_of(record: Record) -> ClusterStatus:
                 cores_used=by_port[node.port].cores_used if node.port in by_port else 0,
                 memory=node.memory,
                 directory=node.directory,
+                cpu_quota=node.cpu_quota,
             )
             for node in record.nodes
         ),
+        warning=record.warning,
     )

@@ -13,15 +13,18 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from updraft.cluster import control, daemons
 from updraft.cluster.processes import ProcessId, end, identify, is_alive, marked
 from updraft.cluster.record import Node, Phase, Record, forget, record_path, save
-from updraft.errors import ClusterError
+from updraft.errors import ClusterError, UpdraftError
+
+if TYPE_CHECKING:
+    from updraft.enforce import Enforcer
 
 _LOOP_S = 0.25
 _POLL_S = 0.1
@@ -41,6 +44,8 @@ class Settings:
     memory: str
     start_timeout_s: float
     owner: ProcessId | None = None
+    cpu_quota: float | None = None  # cores of each node, enforced by a cgroup of its own
+    apart: bool = False  # each node has a loopback address of its own, so that it is another host to Spark
 
 
 class Supervisor:
@@ -51,6 +56,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._children: dict[ProcessId, subprocess.Popen[bytes]] = {}
         self._named = 0
+        self._quotas: Enforcer | None = None
         self._stopping = False
         self._record = Record(
             name=settings.name,
@@ -86,6 +92,8 @@ class Supervisor:
 
     def _start(self) -> None:
         env = daemons.environment(self._record.cluster_id, self._settings.directory)
+        if self._settings.cpu_quota is not None:
+            self._quotas = self._limits()
         self._started(lambda: self._start_master(env))
         nodes = self._add_nodes(self._settings.nodes, self._settings.cores_per_node, self._settings.memory)
         self._write(nodes=nodes)
@@ -98,12 +106,26 @@ class Supervisor:
         self._write(master=master, master_url=f"spark://{daemons.HOST}:{port}", ui_url=ui_url)
         return self._until(lambda: daemons.workers_seen(ui_url) is not None, [master])
 
+    def _limits(self) -> Enforcer | None:
+        """What limits nodes; None, and a warning in the record, where no cgroup can be written."""
+        from updraft.enforce import Kind, choose_enforcer  # they need our processes
+
+        reasons: list[str] = []
+        chosen = choose_enforcer(reasons.append).enforcer
+        if chosen.kind is not Kind.ACCOUNTING:
+            return chosen
+        self._write(
+            warning=f"nodes are not limited to {self._settings.cpu_quota:g} cores: no cgroup can be written here "
+            f"({'; '.join(reasons)})"
+        )
+        return None
+
     def _add_nodes(self, count: int, cores: int, memory: str) -> tuple[Node, ...]:
         """Start workers and wait until the master lists them; all of them or, on an error, none."""
         nodes: list[Node] = []
 
         def start_all() -> bool:
-            self._end(node.process for node in nodes)
+            self._end_nodes(nodes)
             nodes[:] = [self._start_worker(cores, memory) for _ in range(count)]
             ports = {node.port for node in nodes}
             return self._until(lambda: ports <= self._registered(), [node.process for node in nodes])
@@ -111,7 +133,7 @@ class Supervisor:
         try:
             self._started(start_all)
         except ClusterError:
-            self._end(node.process for node in nodes)
+            self._end_nodes(nodes)
             raise
         return tuple(nodes)
 
@@ -127,9 +149,23 @@ class Supervisor:
             port=port,
             cores=cores,
             memory=memory,
+            host=daemons.host_of(self._named) if self._settings.apart else daemons.HOST,
         )
         process = self._adopt(child)
-        return Node(name=name, process=process, port=port, cores=cores, memory=memory, directory=top / name)
+        quota = self._settings.cpu_quota
+        if self._quotas is not None and quota is not None:
+            self._quotas.open(name, quota)
+            with suppress(UpdraftError):  # it ended at once, which is noticed elsewhere
+                self._quotas.adopt(name, child.pid)
+        return Node(
+            name=name,
+            process=process,
+            port=port,
+            cores=cores,
+            memory=memory,
+            directory=top / name,
+            cpu_quota=None if self._quotas is None else quota,
+        )
 
     def _started(self, attempt: Callable[[], bool]) -> None:
         """Try again with other ports if a process ends at once: somebody may have taken a port meanwhile."""
@@ -174,7 +210,7 @@ class Supervisor:
                     raise ClusterError(
                         f"no node '{request['node']}' in cluster '{self._record.name}'; nodes: {known}"
                     )
-                self._end(node.process for node in leaving)
+                self._end_nodes(leaving)
                 self._write(nodes=tuple(node for node in self._record.nodes if node not in leaving))
                 return {"node": leaving[0].name}
             case other:
@@ -200,12 +236,21 @@ class Supervisor:
         end(processes)
         self._reap()
 
+    def _end_nodes(self, nodes: Iterable[Node]) -> None:
+        leaving = list(nodes)
+        self._end(node.process for node in leaving)
+        for node in leaving:
+            if self._quotas is not None:
+                self._quotas.close(node.name)
+
     def _end_children(self) -> None:
         # Workers first: a worker that loses its master before its own end would try to reconnect.
         master = self._record.master
         self._end([process for process in self._children if process != master])
         self._end(list(self._children))
         end(p for p in marked(daemons.CLUSTER_VARIABLE, self._record.cluster_id) if p != _me())
+        if self._quotas is not None:
+            self._quotas.close_all()
 
     def _write(self, **changes: Any) -> None:
         self._record = replace(self._record, **changes)

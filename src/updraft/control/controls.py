@@ -23,6 +23,7 @@ class Preview:
     bytes_to_move: int  # of state over the network; deltas written meanwhile come on top
     expected_delay_ms: float | None  # None: nothing to judge by yet
     rounds: int = 1  # plans on the way that the strategy makes
+    reasons: tuple[str, ...] = ()  # of a placement
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,6 +36,7 @@ class Preview:
             "bytes_to_move": self.bytes_to_move,
             "expected_delay_ms": self.expected_delay_ms,
             "rounds": self.rounds,
+            "reasons": list(self.reasons),
         }
 
 

@@ -7,15 +7,15 @@ interrupted, or half a line, which is skipped. A file that has grown too large b
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from updraft.control.lines import JsonLines
 
 JOURNAL_FILE = "changes.jsonl"
 """Name of the journal in a checkpoint directory."""
@@ -79,14 +79,9 @@ class Journal:
 
     def __init__(self, path: Path, *, max_bytes: int = 1_000_000, keep: int = 3) -> None:
         self.path = path
-        self._max_bytes = max_bytes
-        self._keep = (
-            keep  # older files beside the current one; at least 1, or the newest numbers could be forgotten
-        )
+        self._lines = JsonLines(path, max_bytes=max_bytes, keep=keep)
         self._lock = threading.Lock()
         self._last_id: int | None = None
-        if keep < 1 or max_bytes < 1:
-            raise ValueError("a journal keeps at least one older file, and at least one byte in each")
 
     def next_id(self) -> int:
         """A number that no change of this journal has."""
@@ -114,10 +109,9 @@ class Journal:
 
     def append(self, record: ChangeRecord) -> bool:
         """Write the change as it is now. False, and logged, if that fails: a full disk must not end the stream."""
-        line = json.dumps(record.to_json(), separators=(",", ":"), default=str).encode() + b"\n"
         with self._lock:
             try:
-                self._write(line)
+                self._lines.append(record.to_json())
             except OSError as error:
                 log.error("change %d is not in the journal %s: %s", record.id, self.path, error)
                 return False
@@ -135,42 +129,9 @@ class Journal:
     def find(self, change_id: int) -> ChangeRecord | None:
         return next((record for record in self.records() if record.id == change_id), None)
 
-    def _write(self, line: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        size = self.path.stat().st_size if self.path.exists() else 0
-        if size and size + len(line) > self._max_bytes:
-            self._rotate()
-            size = 0
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            # What a crash tore off must not swallow this line too.
-            if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                line = b"\n" + line
-            while line:
-                line = line[os.write(descriptor, line) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _rotate(self) -> None:
-        for number in range(self._keep - 1, 0, -1):
-            if self._older(number).exists():
-                self._older(number).replace(self._older(number + 1))
-        self.path.replace(self._older(1))
-
-    def _older(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.{number}")
-
     def _newest_lines(self) -> Iterator[ChangeRecord]:
-        for path in (self.path, *(self._older(number) for number in range(1, self._keep + 1))):
+        for value in self._lines.newest():
             try:
-                lines = path.read_bytes().splitlines()
-            except FileNotFoundError:
+                yield ChangeRecord.from_json(value)
+            except (ValueError, TypeError):  # not ours
                 continue
-            for line in reversed(lines):
-                try:
-                    value = json.loads(line)
-                    if isinstance(value, dict):
-                        yield ChangeRecord.from_json(value)
-                except (ValueError, TypeError):  # torn by a crash, or not ours
-                    continue

@@ -47,10 +47,19 @@ class Accounting:
         self._count(thread_id)
         self._inside[thread_id] = (name, now_s)
 
+    def adopt(self, name: str, process_id: int) -> None:
+        """Another process's threads have no clocks here: it is not even counted."""
+        self._known(name)
+
     def leave(self, name: str, thread_id: int) -> None:
         self._known(name)
         self._count(thread_id)
         self._inside.pop(thread_id, None)
+
+    def empty(self, name: str) -> None:
+        self._known(name)
+        for thread_id in [thread for thread, found in self._inside.items() if found[0] == name]:
+            self.leave(name, thread_id)
 
     def usage(self, name: str) -> Usage:
         self._known(name)

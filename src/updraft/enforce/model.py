@@ -63,8 +63,14 @@ class Enforcer(Protocol):
     def enter(self, name: str, thread_id: int) -> None:
         """The thread of this process with that OS id works for the group from now on."""
 
+    def adopt(self, name: str, process_id: int) -> None:
+        """A whole process, with all its threads and all it will start, belongs to the group from now on."""
+
     def leave(self, name: str, thread_id: int) -> None:
         """The thread goes back to where the process is; a thread that has ended is no error."""
+
+    def empty(self, name: str) -> None:
+        """All threads of this process leave, also such as were started by a thread inside and so began there."""
 
     def usage(self, name: str) -> Usage:
         """What the group used so far."""

@@ -123,4 +123,6 @@ def _instance(report: Report, begun_ms: float) -> InstanceWork:
         tasks=report.tasks,
         state_rows=sum(sealed.live_rows for sealed in report.sealed.values()),
         state_bytes=sum(sealed.state_bytes for sealed in report.sealed.values()),
+        task_rows=report.task_rows,
+        hot_keys=report.hot_keys,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from updraft.monitor.model import BatchMetrics, InstanceWork
 
+SHORTEST_S = 0.2  # a batch in which arrivals can be counted
 MOST_SILENCE = 6  # slots without a batch, after which nothing is said about the present
 
 
@@ -85,22 +86,45 @@ def spent_on_rows_s(batches: Sequence[BatchMetrics]) -> float:
         for work in batch.instances:
             levels[work.level][work.worker, work.slot] += work.wall_s
         total += sum(max(busy.values()) for busy in levels.values())
-        total += max((source.wall_s for source in batch.sources), default=0.0)
+        total += source_s(batch)
     return total
 
 
-def worker_cpu(worker: str, cores: int, found: Window) -> float | None:
-    """Share of the worker's cores that was used."""
+def source_s(batch: BatchMetrics) -> float:
+    """How long the source stage took: partitions on one worker share its cores."""
+    cores = {use.worker: max(1, use.cores) for use in batch.workers}
+    busy: dict[str, list[float]] = defaultdict(list)
+    for source in batch.sources:
+        busy[source.worker].append(source.wall_s)
+    return max(
+        (max(*walls, sum(walls) / cores.get(worker, len(walls))) for worker, walls in busy.items()),
+        default=0.0,
+    )
+
+
+def worker_cpu(worker: str, capacity: float, found: Window) -> float | None:
+    """Share of what the worker can use that it used."""
     used = [w.cpu_s for b in found.batches for w in b.workers if w.worker == worker]
     known = [value for value in used if value is not None]
     if not known or found.seconds <= 0:
         return None
-    return sum(known) / found.seconds / max(1, cores)
+    return sum(known) / found.seconds / (capacity or 1.0)
+
+
+def traffic_of(found: Window) -> dict[tuple[tuple[str, int], tuple[str, int]], float]:
+    """Bytes per second between instances; what source partitions send has no instance at its begin and is left out."""
+    flows: dict[tuple[tuple[str, int], tuple[str, int]], float] = defaultdict(float)
+    for batch in found.batches:
+        for one in batch.traffic:
+            if one.producer_instance is not None:
+                pair = ((one.producer, one.producer_instance), (one.consumer, one.consumer_instance))
+                flows[pair] += one.bytes / max(1e-9, found.seconds)
+    return dict(flows)
 
 
 def source_s_per_row(batches: Sequence[BatchMetrics]) -> float:
     rows = sum(b.rows_in for b in batches)
-    spent_s = sum(max((source.wall_s for source in b.sources), default=0.0) for b in batches)
+    spent_s = sum(source_s(b) for b in batches)
     return spent_s / rows if rows > 0 else 0.0
 
 
@@ -108,6 +132,23 @@ def change_cost_s(batches: Sequence[BatchMetrics]) -> float | None:
     """Mean delay of the last three changes."""
     found = [b.change_delay_s for b in batches if b.change_delay_s is not None][-3:]
     return sum(found) / len(found) if found else None
+
+
+def latest_rows_per_s(known: Sequence[BatchMetrics]) -> float | None:
+    """Rate at which rows came while the last batch ran, or since the one before ended; None: nobody knows what waits.
+
+    One batch is a short time: good for noticing that the load has doubled, not for telling it from a tenth more."""
+    if len(known) < 2:
+        return None
+    before, last = known[-2], known[-1]
+    if before.backlog_rows is None or last.backlog_rows is None:
+        return None
+    if last.rows_in >= before.backlog_rows and last.seconds >= SHORTEST_S:
+        return (
+            last.backlog_rows / last.seconds
+        )  # it took all there was, so what waits has come since it began
+    came = last.rows_in + last.backlog_rows - before.backlog_rows
+    return max(0.0, came / max(1e-9, last.ended_s - before.ended_s))
 
 
 def arrivals(found: Window) -> tuple[float | None, float | None]:

@@ -51,6 +51,12 @@ class WorkerUse:
     cores: int = 1
     cpu_s: float | None = None
     memory_bytes: int | None = None
+    limit_cores: float | None = None  # what a cgroup lets it use; None: all of its cores
+
+    @property
+    def capacity(self) -> float:
+        """Cores it can really use."""
+        return float(self.cores) if self.limit_cores is None else min(float(self.cores), self.limit_cores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,10 @@ def details(batch: BatchMetrics) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
         ],
     )
     yield "sources", [(s.slot, s.worker, s.rows, s.cpu_s, s.wall_s) for s in batch.sources]
-    yield "workers", [(w.worker, w.node, w.cores, w.cpu_s, w.memory_bytes) for w in batch.workers]
+    yield (
+        "workers",
+        [(w.worker, w.node, w.cores, w.cpu_s, w.memory_bytes, w.limit_cores) for w in batch.workers],
+    )
     yield (
         "traffic",
         [(t.producer, t.producer_instance, t.consumer, t.consumer_instance, t.bytes) for t in batch.traffic],
@@ -57,8 +60,8 @@ def read(db: sqlite3.Connection, topology: str, since_s: float | None, last: int
                 for s, w, n, cpu, wall in sources.get(row, ())
             ),
             workers=tuple(
-                WorkerUse(worker=w, node=node, cores=cores, cpu_s=cpu, memory_bytes=memory)
-                for w, node, cores, cpu, memory in workers.get(row, ())
+                WorkerUse(worker=w, node=node, cores=cores, cpu_s=cpu, memory_bytes=memory, limit_cores=limit)
+                for w, node, cores, cpu, memory, limit in workers.get(row, ())
             ),
             traffic=tuple(
                 Traffic(producer=p, producer_instance=pi, consumer=c, consumer_instance=ci, bytes=size)

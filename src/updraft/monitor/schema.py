@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS sources (
 CREATE INDEX IF NOT EXISTS sources_by_batch ON sources (batch_row);
 CREATE TABLE IF NOT EXISTS workers (
     batch_row INTEGER NOT NULL REFERENCES batches (id) ON DELETE CASCADE, worker TEXT NOT NULL, node TEXT NOT NULL,
-    cores INTEGER NOT NULL, cpu_s REAL, memory_bytes INTEGER
+    cores INTEGER NOT NULL, cpu_s REAL, memory_bytes INTEGER, limit_cores REAL
 );
 CREATE INDEX IF NOT EXISTS workers_by_batch ON workers (batch_row);
 CREATE TABLE IF NOT EXISTS traffic (

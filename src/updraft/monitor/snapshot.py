@@ -18,9 +18,11 @@ from updraft.monitor.measure import (
     arrivals,
     change_cost_s,
     consistent,
+    latest_rows_per_s,
     source_s_per_row,
     spent_on_rows_s,
     sums_of,
+    traffic_of,
     window,
     worker_cpu,
 )
@@ -102,18 +104,27 @@ def snapshot_of(
         ),
         streams=_streams(shape, sums, sum(b.rows_in for b in found.batches)),
         workers=tuple(
-            WorkerLoad(id=w.worker, node=w.node, cores=w.cores, cpu=worker_cpu(w.worker, w.cores, found))
+            WorkerLoad(
+                id=w.worker,
+                node=w.node,
+                cores=w.cores,
+                capacity=_capacity(w, last),
+                cpu=worker_cpu(w.worker, _capacity(w, last), found),
+            )
             for w in sorted(here, key=lambda w: (len(w.worker), w.worker))
         ),
         period_s=period_s,
         slot_s=slot_s,
         input_rows_per_s=rate,
+        latest_rows_per_s=None if resting else latest_rows_per_s(known),
         backlog_rows=last.backlog_rows if last is not None else None,
         backlog_growth_per_s=growth,
         latency_s=max((b.latency_s for b in found.batches if b.latency_s is not None), default=None),
         pressure=pressure,
         source_s_per_row=source_s_per_row(found.batches),
+        source_partitions=max((len(b.sources) for b in found.batches), default=0),
         change_cost_s=change_cost_s(known),
+        traffic=traffic_of(found),
         gaps=gaps,
     )
 
@@ -129,6 +140,12 @@ class _Part:
     now_s: float
     slot_s: float
     slots: int
+
+
+def _capacity(worker: WorkerUse, last: BatchMetrics | None) -> float:
+    """Of a worker that is there: its own batches know what a cgroup leaves it; a new one is taken to be like the others."""
+    known = {use.worker: use.capacity for use in last.workers if use.limit_cores is not None} if last else {}
+    return known.get(worker.worker, min(known.values(), default=worker.capacity))
 
 
 def _running(last: BatchMetrics | None) -> dict[str, int]:
@@ -174,6 +191,7 @@ def _instance(index: int, work: Sequence[InstanceWork], part: _Part) -> Instance
         tasks=last.tasks,
         utilisation=(part.pressure or 0.0) * wall_s / part.longest_s if known else None,
         cores=sum(w.cpu_s for w in work) / part.seconds,
+        busy=wall_s / part.seconds,
         rows_per_s=rows / part.seconds,
         hot_tasks=tuple((task, count / rows) for task, count in hottest) if rows else (),
         hot_keys=last.hot_keys,

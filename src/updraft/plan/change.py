@@ -1,4 +1,4 @@
-"""Plans made from a plan: rescale, move, drain. A worker that joins needs no change; the next one may use it.
+"""Plans made from a plan: rescale, move, drain, or all at once. A worker that joins needs no change; the next one may use it.
 
 What cannot be done is a `Refusal` that lists every reason, not an exception: asking is not a failure. Extra copies keep
 their number per task: when a task's primary moves, its old worker is the cheapest place for one, since it has it.
@@ -95,6 +95,25 @@ def move(
     return _next(plan, {**plan.instances, operator: moved}, here)
 
 
+def relocate(
+    plan: Plan, operator: str, index: int, to_worker: str, workers: Iterable[Worker]
+) -> Plan | Refusal:
+    """One instance as it is, with all its tasks if it has any, on that worker."""
+    here = tuple(workers)
+    problems = _unknown([operator], plan)
+    if not any(worker.id == to_worker for worker in here):
+        problems.append(f"worker '{to_worker}' does not exist; there are {_names(here)}")
+    count = len(plan.instances.get(operator, ()))
+    if not problems and not 0 <= index < count:
+        problems.append(f"operator '{operator}' has no instance {index}; it has {count}")
+    if problems:
+        return Refusal(problems=tuple(problems))
+    moved = tuple(
+        replace(one, worker=to_worker) if one.index == index else one for one in plan.instances[operator]
+    )
+    return _next(plan, {**plan.instances, operator: moved}, here)
+
+
 def drain(
     plan: Plan,
     worker: str,
@@ -128,6 +147,35 @@ def drain(
             for found in instances[instance.operator]
         )
     return _next(plan, instances, rest)
+
+
+def replan(
+    plan: Plan,
+    graph: Graph,
+    wanted: Mapping[str, int],
+    workers: Iterable[Worker],
+    *,
+    leaving: Iterable[str] = (),
+    moves: Iterable[tuple[str, Sequence[int], str]] = (),
+    relocated: Iterable[tuple[str, int, str]] = (),
+) -> Plan | Refusal:
+    """Everything off the workers that leave, other numbers of instances, then single tasks moved: one plan."""
+    gone = sorted(set(leaving), key=worker_order)
+    here = tuple(workers)
+    rest = tuple(worker for worker in here if worker.id not in gone)
+    found: Plan | Refusal = plan
+    for worker in gone:
+        if isinstance(found, Plan):
+            found = drain(found, worker, (*rest, *(one for one in here if one.id == worker)))
+    if wanted and isinstance(found, Plan):
+        found = rescale(found, graph, wanted, rest)
+    for operator, tasks, to_worker in moves:
+        if isinstance(found, Plan):
+            found = move(found, graph, operator, tasks, to_worker, rest)
+    for operator, index, to_worker in relocated:
+        if isinstance(found, Plan):
+            found = relocate(found, operator, index, to_worker, rest)
+    return replace(found, version=plan.version + 1) if isinstance(found, Plan) else found
 
 
 def without_workers(

@@ -10,6 +10,7 @@ from updraft.policy.model import (
     Slot,
     Snapshot,
     Stream,
+    TaskMove,
     WorkerLoad,
 )
 from updraft.policy.online import (
@@ -55,6 +56,7 @@ __all__ = [
     "Snapshot",
     "Stability",
     "Stream",
+    "TaskMove",
     "UnknownPolicy",
     "WorkerLoad",
     "check",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from math import ceil
 from typing import Protocol
 
 from updraft.policy.model import Configuration, OperatorLoad, Snapshot, Stream
@@ -88,7 +89,7 @@ def estimator_of(snapshot: Snapshot, settings: Settings) -> Estimator:
             if instance.worker is not None:
                 spent[instance.worker] = spent.get(instance.worker, 0.0) + (instance.cores or 0.0)
     extra = [
-        worker.cpu * worker.cores - spent.get(worker.id, 0.0)
+        worker.cpu * worker.usable_cores - spent.get(worker.id, 0.0)
         for worker in snapshot.workers
         if worker.cpu is not None
     ]
@@ -100,11 +101,11 @@ def estimator_of(snapshot: Snapshot, settings: Settings) -> Estimator:
     )
 
 
-def cores_of(snapshot: Snapshot, settings: Settings, workers: int) -> tuple[int, ...]:
-    """Cores of so many workers: those that are there, then such as would be added."""
-    here = [worker.cores for worker in snapshot.workers][:workers]
-    new = min((worker.cores for worker in snapshot.workers), default=settings.worker_cores)
-    return (*here, *([new] * (workers - len(here)))) or (settings.worker_cores,)
+def cores_of(snapshot: Snapshot, settings: Settings, workers: int) -> tuple[float, ...]:
+    """Cores that so many workers can use: those that are there, then such as would be added."""
+    here = [worker.usable_cores for worker in snapshot.workers][:workers]
+    new = min((worker.usable_cores for worker in snapshot.workers), default=float(settings.worker_cores))
+    return (*here, *([new] * (workers - len(here)))) or (float(settings.worker_cores),)
 
 
 def largest_share(operator: OperatorLoad, parallelism: int) -> float:
@@ -146,11 +147,21 @@ def estimate(
         time = max(heaviest.values(), default=0.0)
     else:
         # A worker with more instances of a level than cores runs them in turn.
-        time = snapshot.source_s_per_row * rows_per_s + sum(
+        time = source_time(snapshot, cores) * rows_per_s + sum(
             max(longest[level], *(used / n for used, n in zip(found, cores, strict=True)))
             for level, found in per_level.items()
         )
     return Estimate(instance_cores=heaviest, time=time, worker_cpu=worker_cpu)
+
+
+def source_time(snapshot: Snapshot, cores: Sequence[float]) -> float:
+    """Seconds of the source stage per row on other workers: its partitions are dealt to their cores, in rounds."""
+    parts = snapshot.source_partitions
+    if not parts or not snapshot.workers:
+        return snapshot.source_s_per_row
+    now = sum(worker.cores for worker in snapshot.workers)
+    each = now / len(snapshot.workers)
+    return snapshot.source_s_per_row * ceil(parts / (len(cores) * each)) / ceil(parts / now)
 
 
 def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,9 @@ class Settings:
     theta: float = 0.2  # paper 2: granularity of a CPU share, in cores
     phi: int = 5  # paper 2: slots of history
     proactive: bool = False  # paper 5: plan for the forecast
+    shares: bool = False  # updraft: decide CPU shares as well; runs that enforce them say so
+    lead_s: float = 20.0  # updraft: from a decision to workers that work; so far ahead it looks
+    least_cores: float = 0.05  # updraft: an instance with less work than this is not split off
     execution: Execution = Execution.STAGES
     min_workers: int = 1
     max_workers: int | None = None
@@ -75,6 +78,22 @@ class Settings:
     provision_s: float = 60.0  # a worker asked for should be there after this long
     profile: Estimator | None = None  # None: estimate from what is measured now
     stability: Stability = field(default_factory=Stability)
+
+
+def settings_from(given: Mapping[str, object]) -> Settings:
+    """Settings by name, such as {"core_max": 0.6, "stability.cooldown_s": 60}; `InvalidSettings` lists every unknown one."""
+    own = {one.name for one in fields(Settings)} - {"stability"}
+    rules = {one.name for one in fields(Stability)}
+    plain = {name: value for name, value in given.items() if name in own}
+    inner = {
+        name.removeprefix("stability."): value
+        for name, value in given.items()
+        if name.startswith("stability.") and name.removeprefix("stability.") in rules
+    }
+    unknown = [name for name in given if name not in own and name.removeprefix("stability.") not in inner]
+    if unknown:
+        raise InvalidSettings([f"there is no setting '{name}'" for name in sorted(unknown)])
+    return replace(Settings(), **plain, stability=replace(Stability(), **inner))  # type: ignore[arg-type]
 
 
 def check(settings: Settings, operators: Sequence[OperatorLoad] = ()) -> None:
@@ -108,6 +127,9 @@ def _thresholds(s: Settings) -> Iterator[str]:
             yield f"{low} = {getattr(s, low)} must be less than {high} = {getattr(s, high)}"
     if not 0 < s.theta <= 1:
         yield f"theta = {s.theta} must be more than 0 and at most 1 core"
+    for name in ("lead_s", "least_cores"):
+        if not getattr(s, name) > 0:
+            yield f"{name} = {getattr(s, name)} must be more than 0"
     if s.phi < 2:
         yield f"phi = {s.phi} slots give no line; it must be at least 2"
 

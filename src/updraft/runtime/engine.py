@@ -27,7 +27,9 @@ from updraft.runtime.job import BatchJob, JobResult
 from updraft.runtime.progress import BatchSummary, Progress
 from updraft.runtime.reports import Report
 from updraft.runtime.residence import Residence
+from updraft.runtime.shares import ShareTable
 from updraft.runtime.stage import Batch
+from updraft.runtime.storage import Storage
 from updraft.sinks import CallbackSink, ConsoleSink, DiscardSink, MemorySink, ParquetSink, Sink, as_sink
 from updraft.state.manifest import stored_size
 from updraft.state.objects import OBJECT_TABLE
@@ -104,7 +106,9 @@ class Engine:
     plans: Plans
     residence: Residence
     checkpoint: RunCheckpoint
+    storage: Storage
     progress: Progress | None = None
+    shares: ShareTable = field(default_factory=ShareTable)
     should_halt: Callable[[int], bool] = lambda batch_id: False
     failure: UpdraftError | None = None
     batches: int = 0
@@ -214,6 +218,7 @@ class Engine:
                 drops=drops,
                 levels=self._levels(job.plan),
                 clocks=self.checkpoint.manifest.clocks,
+                shares=self.shares.now,
             )
             faults.reach("begun", batch_id)
             try:
@@ -314,6 +319,7 @@ class Engine:
         for name in sorted(set(repaired) - self._repaired):
             log.warning("a worker's copy of segment '%s' was damaged; replaced from the checkpoint", name)
         self._repaired.update(repaired)
+        self.shares.heard(result.reports)
         self._attempts.pop(batch_id, None)
         self.batches += 1
         self.rows_in += rows_in

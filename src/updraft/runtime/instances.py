@@ -20,6 +20,7 @@ from updraft.runtime.pieces import END, Kind, Piece
 from updraft.runtime.program import Program, Route
 from updraft.runtime.reports import Failure, OperatorWork, Report
 from updraft.runtime.routing import one_batch
+from updraft.runtime.skew import carried
 from updraft.runtime.stateful import Arrived, Watermarks, run_stateful
 from updraft.topology.graph import MapNode, StatefulNode
 from updraft.topology.records import TableFn
@@ -129,6 +130,9 @@ class InstanceRun:
         self.report.repaired = done.repaired
         if shadow_of is not None:
             return
+        if arrived.num_rows:
+            found = carried((*arrived.raw, *arrived.combined), node.tasks, node.keys)
+            self.report.task_rows, self.report.hot_keys = found.task_rows, found.hot_keys
         self.pieces.extend(
             Piece(kind=Kind.SEGMENT, level=END, slot=0, edge=0, sender=self.sender, payload=payload)
             for payload in done.shipped

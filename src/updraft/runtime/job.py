@@ -65,6 +65,8 @@ class BatchJob:
         self._last_partitioner = self._spark.partitioner(max(1, self._last_slots))
         self._locations = {worker.id: worker.location for worker in workers}
         self._placed: dict[tuple[int, int], Any] = {}
+        # A worker that came after this plan was made is cold and knows nothing of it: sources keep off it.
+        self._known = self._spark.helper(sorted(self._locations.values())) if self._locations else None
         self._sized = False
         self._try_whole = False
         self._last_bytes = 0
@@ -104,9 +106,11 @@ class BatchJob:
             # Each Python task has a fixed cost; more source partitions than cores only multiply it.
             senders = self._cores
             rdd = rdd.coalesce(senders)
+        if self._known is not None:
+            rdd = self._spark.near(rdd, self._known)
         last = len(self.program.stages) - 1
         for level in range(last + 1):
-            zipped = level > 0 and bool(self._locations)
+            zipped = bool(self._locations)
             rdd = self._spark.python_stage(rdd, self._call(batch, level, zipped))
             if level == last:
                 break

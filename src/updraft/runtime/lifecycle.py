@@ -13,19 +13,24 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from updraft.control import JOURNAL_FILE, ControlError, Journal, serving
+from updraft.control.together import Together
 from updraft.errors import CheckpointError, UpdraftError
 from updraft.operators.duration import Duration, duration_ms
 from updraft.placement.copies import replicated
-from updraft.plan import Plan, Worker, initial_plan
+from updraft.placement.running import Placer
+from updraft.plan import Plan, Refusal, Worker, initial_plan
 from updraft.plan.prune import prune_legs
+from updraft.policy.registry import Policy
+from updraft.policy.settings import Settings
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
 from updraft.runtime.engine import Engine, FixedPlan, Plans, Unpublished
@@ -36,8 +41,11 @@ from updraft.runtime.progress import BatchSummary, Progress, RunResult
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
 from updraft.runtime.session import HANG_TIMEOUT_S, start_session
+from updraft.runtime.shares import ShareTable, remove_run_groups
+from updraft.runtime.steered import SteerOptions, Told, steered
 from updraft.runtime.transfer import Transfer
 from updraft.runtime.workers import (
+    begin_with_workers,
     is_embedded,
     list_workers,
     release_worker,
@@ -77,6 +85,8 @@ class RunOptions:
     fixed_plan: bool = False
     hang_timeout: Duration = HANG_TIMEOUT_S
     live: LiveOptions = field(default_factory=LiveOptions)
+    shares: Mapping[str, float] | None = None  # None: not enforced
+    steer: SteerOptions = field(default_factory=SteerOptions)
 
     @property
     def retain_for_ms(self) -> int | None:
@@ -109,6 +119,9 @@ class RunOptions:
             found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
             found.append("trigger= and until_idle=True exclude each other; give one")
+        if self.fixed_plan and self.steer.steers:
+            found.append("fixed_plan=True and a policy exclude each other; give one")
+        found += self.steer.problems()
         return found
 
 
@@ -133,7 +146,23 @@ def run(
     fixed_plan: bool = False,
     hang_timeout: Duration = HANG_TIMEOUT_S,
     copy_bytes_per_s: int | None = None,
+    enforce: bool = False,
+    shares: Mapping[str, float] | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
+    policy: str | Policy = "static",
+    mode: str = "auto",
+    settings: Settings | Mapping[str, object] | None = None,
+    workers: int | None = None,
+    min_workers: int | None = None,
+    max_workers: int | None = None,
+    price_per_worker_hour: float | None = None,
+    period_s: float = 10.0,
+    forecast: str = "auto",
+    placement: str | None = None,
+    monitor: bool = True,
+    metrics_port: int | None = None,
+    on_decision: Told | None = None,
+    together: Together | None = None,
 ) -> RunResult:
     """Run a topology until it is stopped.
 
@@ -156,7 +185,20 @@ def run(
     hang_timeout: a worker that gives no sign of life for so long is taken for lost (seconds, or "20 seconds"). Only where
         `run` starts Spark itself; a session of your own needs the settings of `runtime.session.hang_settings`.
     copy_bytes_per_s: how fast state may be copied between workers, for a new plan or for replicas, on average.
+    enforce: every instance works in a cgroup of its own on its worker, within the CPU share that the policy or `shares` gives
+        it, and its CPU use is read from there. Where no cgroup can be made: one warning, and use is only measured.
+        Policy "adaptive" enforces without being asked to.
+    shares: cores for each instance by operator, such as {"count": 0.4} ("source": a partition of the source); implies enforce.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
+    policy: who decides on parallelism and workers while it runs, by name (docs/policies.md); "static" decides nothing.
+    mode: "auto" carries decisions out, "advise" only records them (`updraft decisions`).
+    settings: thresholds and rules of the policy, as `updraft.policy.Settings` or by name.
+    workers: how many workers to begin with; without it, all that the cluster gives (at most `max_workers`).
+    min_workers, max_workers: bounds for the policy. price_per_worker_hour: what one costs, for the reports.
+    period_s: seconds between decisions. forecast: "auto" or one method. placement: where instances of new plans go, by name.
+    monitor: keep metrics of every batch in the checkpoint directory. metrics_port: serve them to Prometheus on loopback.
+    together: whoever steers the topologies of one application together (`run_all` sets it).
+    on_decision: called with every `DecisionRecord`, when it is made and when more is known of it.
     """
     options = RunOptions(
         checkpoint=None if checkpoint is None else str(checkpoint),
@@ -174,9 +216,26 @@ def run(
         fixed_plan=fixed_plan,
         hang_timeout=hang_timeout,
         live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
+        shares=dict(shares or {}) if enforce or shares else None,
+        steer=SteerOptions(
+            policy=policy,
+            mode=mode,
+            settings=settings if settings is not None else {},
+            workers=workers,
+            min_workers=min_workers,
+            max_workers=max_workers,
+            price_per_worker_hour=price_per_worker_hour,
+            period_s=period_s,
+            forecast=forecast,
+            placement=placement,
+            monitor=monitor,
+            metrics_port=metrics_port,
+        ),
     )
     if problems := options.problems():
         raise UpdraftError("run() cannot start: " + "; ".join(problems))
+    if options.shares is None and options.steer.policy_found().enforces:
+        options = replace(options, shares={})
     if isinstance(topology, Topology):
         topology.validate()  # everything that can be wrong without Spark, before Spark starts
     with ExitStack() as stack:
@@ -191,16 +250,29 @@ def run(
         state = stack.enter_context(open_checkpoint(graph, options, session))
         graph = prune_legs(graph)
         engine = _engine(session, graph, state, options, progress)
+        if options.shares is not None:
+            stack.callback(remove_run_groups, session.sparkContext, engine.storage.run_id)
         stack.callback(engine.plans.close)
         if isinstance(engine.plans, LiveTopology):
             engine.plans.abandon = engine.abandon_batch
             if options.control:
                 stack.enter_context(_controlled(engine.plans, engine))
+            stack.enter_context(
+                steered(
+                    engine,
+                    engine.plans,
+                    app,
+                    options.steer,
+                    trigger=options.trigger,
+                    told=on_decision,
+                    together=together,
+                )
+            )
             if on_start is not None:
                 on_start(engine.plans)
         frame = united([_selected(frames[leg.name], leg.output_schema.names) for leg in graph.legs])
-        stopper = stack.enter_context(_stopper(stop))
-        return _Run(engine=engine, frame=frame, options=options, stopper=stopper, log=log).go()
+        asked = stack.enter_context(stopper(stop))
+        return _Run(engine=engine, frame=frame, options=options, stopper=asked, log=log).go()
 
 
 def _selected(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -256,7 +328,7 @@ def _engine(
 ) -> Engine:
     context = session.sparkContext
     embedded = is_embedded(context)
-    workers = wait_for_workers(context)
+    workers = _first_workers(context, options.steer)
     wants_frames = any(as_sink(sink.target).wants is Wants.FRAME for sink in graph.sinks)
     storage = state.storage(run_id=uuid.uuid4().hex[:12], embedded=embedded, fsync=options.fsync)
     primitives = Primitives(context)
@@ -273,10 +345,12 @@ def _engine(
         )
 
     residence = Residence(state, placed=not embedded and not options.fixed_plan)
-    plan = initial_plan(graph, workers, effective_from=state.committed + 1)
+    placer = Placer(graph=graph)
+    first = _first_plan(graph, workers, state.committed + 1, placer, options.steer.placement)
     if not options.fixed_plan:
-        plan, _ = replicated(plan, graph, workers)
-    job = make_job(plan, workers)
+        first, _ = replicated(first, graph, workers)
+    shares = ShareTable(first.instances, options.shares)
+    job = make_job(first, workers)
     plans: Plans = FixedPlan(job)
     if not options.fixed_plan:
         plans = LiveTopology(
@@ -291,11 +365,44 @@ def _engine(
             release=lambda worker: release_worker(context, worker),
             journal=_journal(state),
             options=options.live,
+            shares=shares,
             silence_s=lambda lost: silence_s(context, lost),
         )
+        plans.place, plans.placement = placer, options.steer.placement
     return Engine(
-        spark=session, graph=graph, plans=plans, residence=residence, checkpoint=state, progress=progress
+        spark=session,
+        graph=graph,
+        plans=plans,
+        residence=residence,
+        checkpoint=state,
+        storage=storage,
+        progress=progress,
+        shares=shares,
     )
+
+
+def _first_workers(context: SparkContext, steer: SteerOptions) -> tuple[Worker, ...]:
+    """The workers of the first plan. When a policy decides on them, the cluster gives no more than was asked for."""
+    found = wait_for_workers(context)
+    if not found or (steer.workers is None and not steer.steers):
+        return found
+    most = steer.max_workers if steer.max_workers is not None else len(found)
+    return begin_with_workers(context, found, steer.workers or max(1, min(len(found), most)))
+
+
+def _first_plan(
+    graph: Graph, workers: tuple[Worker, ...], batch: int, placer: Placer, placement: str | None
+) -> Plan:
+    """Every operator at its declared parallelism, dealt in turn or by the placement of that name."""
+    plan = initial_plan(graph, workers, effective_from=batch)
+    if placement is None or not workers:
+        return plan
+    placed = placer(placement, replace(plan, version=0, instances={}), plan, workers)
+    for reason in placed.reasons:
+        log.info("placement: %s", reason)
+    if isinstance(placed.plan, Refusal):
+        raise UpdraftError(f"placement '{placement}' has no place for everything: {placed.plan}")
+    return placed.plan
 
 
 def _journal(state: RunCheckpoint) -> Journal | None:
@@ -481,19 +588,19 @@ class Stopper:
 
 
 @contextmanager
-def _stopper(event: threading.Event | None) -> Iterator[Stopper]:
+def stopper(event: threading.Event | None) -> Iterator[Stopper]:
     """Counts SIGINT and SIGTERM while the run lasts; handlers can only be set in the main thread."""
-    stopper = Stopper(event or threading.Event())
+    asked = Stopper(event or threading.Event())
     if threading.current_thread() is not threading.main_thread():
-        yield stopper
+        yield asked
         return
 
     def count(_number: int, _frame: Any) -> None:
-        stopper.signals += 1
+        asked.signals += 1
 
     before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stopper
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -25,11 +25,13 @@ from updraft.control import (
     Journal,
     Outcome,
     Preview,
+    Replan,
     Request,
     Rescale,
     UnknownChange,
 )
-from updraft.control.proposals import preview_of, target_of
+from updraft.control.proposals import Place, leaving_of, preview_of, target_of
+from updraft.control.steering import Running
 from updraft.plan import Plan, Worker, strategy_named, without_workers
 from updraft.plan.migration import advance, advance_all, begin
 from updraft.plan.preparation import PREPARING, Migration, Phase
@@ -52,6 +54,7 @@ from updraft.runtime.job import BatchJob
 from updraft.runtime.keeping import Keeping
 from updraft.runtime.recovery import Recovery
 from updraft.runtime.residence import Residence
+from updraft.runtime.shares import ShareTable
 from updraft.runtime.transfer import Transfer, pause_s
 from updraft.state.manifest import stored_size, task_chains
 from updraft.topology.graph import Graph
@@ -97,6 +100,7 @@ class LiveTopology:
         release: Callable[[str], None],
         journal: Journal | None,
         options: LiveOptions,
+        shares: ShareTable | None = None,
         silence_s: Callable[[frozenset[str]], float] = lambda lost: 0.0,
     ) -> None:
         self._graph = graph
@@ -108,10 +112,17 @@ class LiveTopology:
         self._reads_checkpoint = checkpoint.local is not None
         self._workers = workers
         self._alive = alive
-        self._release = release
+        self.release = release  # gives a worker that has nothing left back to the cluster
         self._silence_s = silence_s
         self.journal = journal
+        self.place: Place | None = None  # placements by name; None: where the fewest tasks move
+        self.placement: str | None = None  # of rescaled instances
+        self.more_status: Callable[[], Mapping[str, Any]] = dict
+        self.given_up: Callable[[], frozenset[str]] = (
+            frozenset  # workers that topologies beside this one left
+        )
         self._options = options
+        self._shares = shares or ShareTable()
         self._turn = threading.RLock()  # whose holder moves a change on
         self._in_batch = threading.Lock()  # held by the engine from begin to commit of a batch
         self._asked = threading.Lock()  # one request at a time
@@ -308,7 +319,7 @@ class LiveTopology:
 
     def preview(self, request: Request) -> Preview:
         """What a request would do now."""
-        return self._preview(request, self._target(request))
+        return self._target(request)
 
     def apply(self, request: Request, *, who: str) -> ChangeTicket:
         """Begin a change; one in preparation is superseded by it, and its target is where this one starts from."""
@@ -319,8 +330,9 @@ class LiveTopology:
             if before is not None and _phase(before) is Phase.PROMOTED:
                 self._conclude(before)
                 before = self._change
-            target = self._target(request)
-            preview = self._preview(request, target)
+            preview = self._target(request)
+            for reason in preview.reasons:
+                log.info("%s", reason)
             with self._turn:
                 change = Change(
                     id=self._next_id(),
@@ -328,7 +340,7 @@ class LiveTopology:
                     request=request,
                     preview=preview,
                     current=self.job.plan,
-                    plans=tuple(strategy_named(request.strategy)(self.job.plan, target)),
+                    plans=tuple(strategy_named(request.strategy)(self.job.plan, preview.target)),
                     started_at=time.time(),
                 )
                 inherited: Migration | None = None
@@ -345,6 +357,10 @@ class LiveTopology:
             )
             self._thread.start()
             return ChangeTicket(change_id=change.id, preview=preview)
+
+    def set_shares(self, cores: Mapping[str, float]) -> bool:
+        """CPU shares of instances by operator, from the next batch on; no plan changes. False: nothing to change."""
+        return self._shares.change(cores)
 
     def _conclude(self, change: Change) -> None:
         """A switch is over with the first commit after it; without batches nobody will come to say so."""
@@ -385,6 +401,16 @@ class LiveTopology:
                 change.over.wait(timeout_s)
         return self.change(change_id)
 
+    @property
+    def graph(self) -> Graph:
+        """What runs."""
+        return self._graph
+
+    @property
+    def resting(self) -> bool:
+        """Whether no batch is being worked on."""
+        return not self._in_batch.locked()
+
     def status(self) -> Mapping[str, Any]:
         """How the run is doing."""
         manifest = self._checkpoint.manifest
@@ -407,9 +433,22 @@ class LiveTopology:
             "state_rows": rows,
             "state_bytes": size,
             "copies": self._keeping.status(self.job.plan),
+            "shares": self._shares.to_json(),
             "change": change.describe() if change is not None and change.outcome is Outcome.RUNNING else None,
             "last_change": ended[-1].record().to_json() if ended else None,
+            **self.more_status(),
         }
+
+    def running(self) -> Running:
+        """What a policy must know of the run besides what was measured."""
+        change, plan = self._change, self.job.plan
+        here, gone = self._workers(), self.given_up()
+        return Running(
+            plan=plan,
+            workers=tuple(worker for worker in here if worker.id not in gone),
+            leaving=tuple(worker.id for worker in here if worker.id in gone),
+            changing=change is not None and change.outcome is Outcome.RUNNING,
+        )
 
     def plan(self) -> Mapping[str, Any]:
         """The plan in effect, the workers there are, and about how large each task is."""
@@ -426,8 +465,8 @@ class LiveTopology:
             for number in range(len(change.plans)):
                 if not self._prepare_round(change, number, inherited if number == 0 else None):
                     return
-            if isinstance(change.request, Drain) and change.request.release:
-                self._release(change.request.worker)
+            for worker in released_by(change.request):
+                self.release(worker)
             self._over(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
             with self._turn:
@@ -438,7 +477,10 @@ class LiveTopology:
     def _prepare_round(self, change: Change, number: int, inherited: Migration | None) -> bool:
         """Until the round's plan is in effect and old copies are dropped; False: the change is over."""
         change.workers = self._workers()
-        job = self._make_job(change.plans[number], change.workers)
+        used, leaving = change.plans[number].workers(), leaving_of(change.request)
+        # A worker that is about to be given back must not get a source's partition, either.
+        staying = tuple(one for one in change.workers if one.id not in leaving or one.id in used)
+        job = self._make_job(change.plans[number], staying)
         job.warm(self.job)
         with self._turn:
             if change.outcome is not Outcome.RUNNING:
@@ -622,7 +664,7 @@ class LiveTopology:
         self._spread_over = 0
         request = Rescale(parallelism=self.job.plan.parallelism())
         try:
-            if dict(self._target(request).instances) != dict(self.job.plan.instances):
+            if dict(self._target(request).target.instances) != dict(self.job.plan.instances):
                 self.apply(request, who="updraft")
         except ChangeRefused as refusal:
             log.warning("instances stay where they are after the loss: %s", refusal)
@@ -649,13 +691,6 @@ class LiveTopology:
         if change is not None and change.outcome is Outcome.RUNNING:
             self._over(change, Outcome.FAILED, reason)
 
-    def _target(self, request: Request) -> Plan:
-        workers = self._workers()
-        base = self._base()
-        target = target_of(request, base, self._graph, workers)
-        left = [w for w in workers if not (isinstance(request, Drain) and w.id == request.worker)]
-        return self._keeping.placed(target, tuple(left), before=base)
-
     def _base(self) -> Plan:
         """The plan that a new request changes."""
         change = self._change
@@ -663,7 +698,21 @@ class LiveTopology:
             return replace(change.plans[-1], version=max(change.plans[-1].version, self.job.plan.version))
         return self.job.plan
 
-    def _preview(self, request: Request, target: Plan) -> Preview:
+    def _target(self, request: Request) -> Preview:
+        """What a request leads to from the plan that it would change."""
+        said: list[str] = []
+        workers, base, gone = self._workers(), self._base(), leaving_of(request)
+        target = target_of(
+            request,
+            base,
+            self._graph,
+            workers,
+            self.place,
+            placement=self.placement,
+            said=said,
+        )
+        left = tuple(worker for worker in workers if worker.id not in gone)
+        target = self._keeping.placed(target, left, before=base)
         median = self._median_s()
         return preview_of(
             request,
@@ -673,6 +722,7 @@ class LiveTopology:
             window_bytes=self._options.window_bytes,
             bytes_per_s=self._options.bytes_per_s,
             median_batch_ms=None if median is None else 1000 * median,
+            reasons=said,
         )
 
     def _median_s(self) -> float | None:
@@ -694,6 +744,17 @@ class LiveTopology:
     def _write(self, change: Change) -> None:
         if self.journal is not None:
             self.journal.append(change.record())
+
+
+def released_by(request: Request) -> tuple[str, ...]:
+    """Workers that a request, once done, gives back to the cluster."""
+    match request:
+        case Drain(release=True):
+            return (request.worker,)
+        case Replan():
+            return request.release
+        case _:
+            return ()
 
 
 def _phase(change: Change) -> Phase | None:

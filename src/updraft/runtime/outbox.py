@@ -7,6 +7,7 @@ maps the next group. The user's own functions stay in the one thread Spark gave 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -45,6 +46,10 @@ class Outbox:
             self._sent.append(_thread().submit(self._timed, route, rows))
         else:
             self._sent.append(self._route(route, rows))
+
+    def threads(self) -> tuple[int, ...]:
+        """OS ids of the threads besides the current one that work for this sender."""
+        return (_thread().submit(threading.get_native_id).result(),) if self.beside else ()
 
     def close(self, report: Report) -> list[Piece]:
         """All pieces in the order they were sent; their bytes go into the report."""

@@ -83,8 +83,20 @@ class Primitives:
         """Elements (slot number, bundle, slot number, bundle ...) -> bundles, each in the partition of its slot."""
         return self._python_rdd.valueOfPair(self._pairwise_rdd(pairs.rdd()).asJavaPairRDD().partitionBy(by))
 
+    def near(self, rdd: Any, helper: Any) -> Any:
+        """The RDD with each element followed by a filler, and each partition preferring any location of the `helper`, an
+        RDD of one element. Zipping would need to know how many elements a source's partition has; a product does not."""
+        return rdd.cartesian(helper)
+
     def placed(self, locations: Sequence[str | None], elements_each: int) -> Any:
         """An RDD whose partition i prefers locations[i]; zipped with a shuffled one it lends it the preference."""
+        return self._placed([[] if one is None else [one] for one in locations], elements_each)
+
+    def helper(self, locations: Sequence[str]) -> Any:
+        """An RDD of one element that prefers any of the locations; see `near`."""
+        return self._placed([locations], 1)
+
+    def _placed(self, locations: Sequence[Sequence[str]], elements_each: int) -> Any:
         jvm = self._jvm
         convert = jvm.scala.jdk.javaapi.CollectionConverters
         array_of_bytes = jvm.java.lang.Class.forName("[B")
@@ -95,9 +107,9 @@ class Primitives:
         for _ in range(len(locations) * elements_each):
             fillers.add(filler)
         preferences = jvm.java.util.HashMap()
-        for partition, location in enumerate(locations):
+        for partition, preferred in enumerate(locations):
             wanted = jvm.java.util.ArrayList()
-            if location is not None:
+            for location in preferred:
                 wanted.add(location)
             preferences.put(partition, convert.asScala(wanted).toSeq())
         rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(

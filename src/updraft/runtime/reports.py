@@ -53,7 +53,17 @@ class Report:
     sealed: dict[str, Sealed] = field(default_factory=dict)  # by table
     tasks: tuple[int, ...] = ()
     seen_us: dict[str, int | None] = field(default_factory=dict)  # largest event time by source leg
+    task_rows: dict[int, int] = field(default_factory=dict)  # about, of the heaviest tasks
+    hot_keys: tuple[str, ...] = ()  # keys that are a large part of the rows
+    process: tuple[float, int, float | None] | None = (
+        None  # of the whole worker so far: CPU s, bytes, cores it may use
+    )
     repaired: tuple[str, ...] = ()  # segments whose file on this worker was damaged and was replaced
+    share_cores: float | None = None  # that it may use; None: no limit
+    group_cpu_s: float | None = None  # what its group used, all threads; None: not counted by the kernel
+    throttled_s: float | None = None  # for how long its share held it back
+    unenforced: str | None = None  # why shares are not enforced on its worker
+    notes: tuple[str, ...] = ()
     failure: Failure | None = None
     shadow_of: int | None = None  # the instance whose input this one processed too, its output discarded
 
@@ -79,10 +89,19 @@ class Report:
             "tasks": self.tasks,
             "seen_us": self.seen_us,
         }
+        if self.task_rows:
+            value["task_rows"] = list(self.task_rows.items())
+        if self.hot_keys:
+            value["hot_keys"] = self.hot_keys
+        if self.process is not None:
+            value["process"] = self.process
         if self.shadow_of is not None:
             value["shadow_of"] = self.shadow_of
         if self.repaired:
             value["repaired"] = self.repaired
+        for name in ("share_cores", "group_cpu_s", "throttled_s", "unenforced", "notes"):
+            if (found := getattr(self, name)) not in (None, ()):
+                value[name] = found
         if self.failure is not None:
             value["failure"] = [
                 getattr(self.failure, name)
@@ -103,7 +122,12 @@ class Report:
         value["rows_to_sinks"] = dict(value["rows_to_sinks"])
         value["sealed"] = {name: _sealed_from(sealed) for name, sealed in value["sealed"].items()}
         value["tasks"] = tuple(value["tasks"])
+        value["task_rows"] = dict(value.get("task_rows", ()))
+        value["hot_keys"] = tuple(value.get("hot_keys", ()))
+        if "process" in value:
+            value["process"] = tuple(value["process"])
         value["repaired"] = tuple(value.get("repaired", ()))
+        value["notes"] = tuple(value.get("notes", ()))
         if failure is not None:
             operator, tasks, reason, trace, state, lost = failure
             value["failure"] = Failure(

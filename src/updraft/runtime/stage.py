@@ -6,6 +6,7 @@ as a broadcast and is unpickled once per process.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -20,14 +21,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from updraft.enforce import Shares
 from updraft.eventtime import Clocks, Seen, merge_seen
 from updraft.plan import Instance
+from updraft.runtime.enforcing import enforced
 from updraft.runtime.instances import InstanceRun
 from updraft.runtime.outbox import Outbox
 from updraft.runtime.pieces import END, Kind, Piece, pack, unpack
 from updraft.runtime.program import LEG, Program
 from updraft.runtime.reports import Report
 from updraft.runtime.storage import Storage
+from updraft.runtime.usage import worker_use
 from updraft.state.spec import Level
 
 _LONG = struct.Struct("!q")
@@ -59,6 +63,7 @@ class Batch:
         default_factory=dict
     )  # by worker, files of tasks it gave away
     clocks: Clocks = field(default_factory=Clocks)  # event time after the last batch
+    shares: Shares | None = None  # of CPU; None: nothing is enforced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,7 @@ class StageCall:
         seen: Seen = {}
         if self.level == 0:
             with self._running(program, split, None, out, seen) as run:
-                for messages in _growing(elements):
+                for messages in _growing(itertools.islice(elements, 0, None, 2 if self.zipped else 1)):
                     run.report.bytes_in += sum(map(len, messages))
                     run.source_rows(_read_legs(program, messages))
             seen = run.report.seen_us
@@ -136,10 +141,16 @@ class StageCall:
             outbox=Outbox(sender=sender, beside=self.level == 0),
             seen=seen,
         )
-        yield run
-        out += run.finish()
+        with enforced(report, self.storage.run_id, self.batch.shares, run.outbox.threads):
+            yield run
+            out += run.finish()
         report.wall_s = time.perf_counter() - started
         report.cpu_s += time.thread_time() - cpu
+        if report.group_cpu_s is not None:
+            report.cpu_s = report.group_cpu_s  # of all threads, such as Arrow's too
+        if self.storage.own_directory and not any(piece.kind is Kind.REPORT for piece in out):
+            use = worker_use()  # once per partition is enough
+            report.process = None if use is None else (use.cpu_s, use.memory_bytes, use.limit_cores)
         out.append(
             Piece(kind=Kind.REPORT, level=END, slot=0, edge=0, sender=sender, payload=report.to_json())
         )

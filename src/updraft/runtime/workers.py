@@ -46,10 +46,11 @@ def list_workers(context: SparkContext) -> tuple[Worker, ...]:
     if is_embedded(context):
         return ()
     found: list[Worker] = []
+    alive = worker_ids(context)  # the list below remembers those that were given back for some seconds
     executors = context._jsc.sc().statusStore().executorList(True).iterator()
     while executors.hasNext():
         executor = executors.next()
-        if executor.id() == "driver":
+        if executor.id() not in alive:
             continue
         host = executor.hostPort().rsplit(":", 1)[0]
         location = f"executor_{host}_{executor.id()}"
@@ -89,3 +90,28 @@ def release_worker(context: SparkContext, worker: str) -> None:
     names = jvm.java.util.ArrayList()
     names.add(worker)
     context._jsc.sc().killExecutors(jvm.scala.jdk.javaapi.CollectionConverters.asScala(names).toSeq())
+
+
+def ask_for_workers(context: SparkContext, total: int) -> None:
+    """Tell the cluster manager how many executors this application wants in all: it starts missing ones when it can, and no
+    others when nodes join. Those that are there stay. The same call on standalone, YARN and Kubernetes."""
+    if is_embedded(context):
+        return
+    jvm = context._jvm
+    assert jvm is not None
+    nowhere = jvm.PythonUtils.toScalaMap(jvm.java.util.HashMap())
+    context._jsc.sc().requestTotalExecutors(total, 0, nowhere)
+
+
+def begin_with_workers(
+    context: SparkContext, workers: tuple[Worker, ...], wanted: int, timeout_s: float = 30.0
+) -> tuple[Worker, ...]:
+    """As many workers as wanted before the first plan is made: the newest are given back, missing ones asked for and
+    waited for, in vain if the cluster has no more."""
+    for worker in workers[wanted:]:
+        release_worker(context, worker.id)
+    ask_for_workers(context, wanted)
+    deadline = time.monotonic() + timeout_s
+    while len(found := list_workers(context)) != wanted and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from updraft.monitor.model import BatchMetrics
+from updraft.monitor.quality import degradation, latency_p99_s
 from updraft.monitor.snapshot import snapshot_of
 from updraft.policy.model import Configuration, Decision, Forecast, Memory, Snapshot
 from updraft.policy.registry import Policy
@@ -165,41 +164,12 @@ def _result(
     changes = sum(a != b for a, b in pairwise(running))
     errors = [found.forecast.error for found in rounds if found.forecast and found.forecast.error is not None]
     return Result(
-        degradation=_degradation(batches, cluster, trial.load.seconds),
+        degradation=degradation(batches, cluster.arrived, trial.load.seconds),
         nodes_saved=1 - held / (len(rounds) * trial.hardware.max_workers) if rounds else 0.0,
         changes=changes,
         share_changes=sum(a != b for a, b in pairwise(shares)),
-        latency_p99_ms=_latency_p99_s(batches) * 1000,
+        latency_p99_ms=latency_p99_s(batches) * 1000,
         forecast_error=sum(errors) / len(errors) if errors else None,
         rounds=tuple(rounds),
         batches=tuple(batches),
     )
-
-
-def _degradation(batches: Sequence[BatchMetrics], cluster: VirtualCluster, seconds: float) -> float:
-    """Mean over slots of |input − throughput| / input. A batch's rows count over the time since the batch before ended:
-    with batches of a second, counting them at one instant would measure where slots happen to end."""
-    edges = np.arange(0.0, seconds + 1e-9, 10.0)
-    ends = np.array([0.0, *(b.ended_s for b in batches)])
-    done = np.concatenate([[0.0], np.cumsum([b.rows_in for b in batches])])
-    through = np.diff(np.interp(edges, ends, done))
-    arrived = np.diff([cluster.arrived(float(edge)) for edge in edges])
-    known = arrived > 0
-    return float(np.mean(np.abs(arrived - through)[known] / arrived[known])) if known.any() else 0.0
-
-
-def _latency_p99_s(batches: Sequence[BatchMetrics]) -> float:
-    """Over rows: those of a batch arrived evenly between the begin of the batch before and its own."""
-    values: list[float] = []
-    weights: list[float] = []
-    begun_s = 0.0
-    for batch in batches:
-        waited = np.linspace(batch.ended_s - begun_s, batch.ended_s - batch.started_s, 10)
-        values += waited.tolist()
-        weights += [batch.rows_in / 10] * 10
-        begun_s = batch.started_s
-    order = np.argsort(values)
-    share = np.cumsum(np.array(weights)[order])
-    if not len(share) or share[-1] <= 0:
-        return 0.0
-    return float(np.array(values)[order][min(len(order) - 1, int(np.searchsorted(share, 0.99 * share[-1])))])

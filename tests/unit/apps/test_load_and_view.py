@@ -1,17 +1,21 @@
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from updraft.apps import wordcount
-from updraft.apps.demo import differences, wanted_instances
+from updraft.apps.demo import differences, measured_load, settings
 from updraft.apps.load import Feeder, RiseAndFall
-from updraft.apps.view import Story, closing, draw, percentile, sparkline
+from updraft.apps.stems import expected as expected_stems
+from updraft.apps.stems import seconds_per_word, stem, stems
+from updraft.apps.view import Side, Story, closing, comparison, draw, percentile, sparkline
+from updraft.policy.settings import check, settings_from
 
 
 @dataclass(frozen=True)
@@ -101,10 +105,43 @@ def test_differences_see_missing_unknown_and_wrong_words() -> None:
     assert differences({"a": 1}, {"a": 1}) == 0
 
 
-def test_the_demo_asks_for_instances_that_fit_the_load() -> None:
-    assert wanted_instances(0, 1) == 1
-    assert wanted_instances(100_000, 1) == 2
-    assert wanted_instances(1e9, 1) == 4
-    assert wanted_instances(85_000, 2) == 2  # close to the limit: it may rise again
-    assert wanted_instances(60_000, 2) == 1
-    assert wanted_instances(20_000, 4) == 1
+def test_the_demos_load_is_measured_out_for_the_machine() -> None:
+    load = measured_load(30, 2e-6)
+    assert load.high_per_s == pytest.approx(500_000)
+    assert load.words_per_s(15) == pytest.approx(load.high_per_s)
+    assert load.words_per_s(0) == pytest.approx(0.1 * load.high_per_s)
+    assert seconds_per_word(("stopping", "cluster"), least_s=0.01) > 0
+
+
+def test_the_demos_settings_are_settings() -> None:
+    found = settings_from(settings())
+    check(found)
+    assert found.stability.settle_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("word", "root"),
+    [("running", "runn"), ("cats", "cat"), ("sing", "sing"), ("is", "is"), ("movement", "move"), ("", "")],
+)
+def test_stems(word: str, root: str) -> None:
+    assert stem(word) == root
+
+
+def test_stems_of_lines_are_those_of_their_words() -> None:
+    lines = pa.table({"value": ["the cats  running", None, "", "cat"]})
+    assert Counter(stems(lines)["stem"].to_pylist()) == expected_stems(
+        {"the": 1, "cats": 1, "running": 1, "cat": 1}
+    )
+
+
+def test_the_comparison_shows_both_sides() -> None:
+    console = Console(record=True, width=120, force_terminal=False)
+    console.print(
+        comparison(
+            Side(name="policy", latency_p99_s=1.25, instance_s=40, changes=2),
+            Side(name="static", latency_p99_s=9.0, instance_s=30, changes=0),
+        )
+    )
+    text = console.export_text()
+    for part in ("policy", "static", "1.2 s", "9.0 s", "40", "30"):
+        assert part in text

@@ -1,0 +1,91 @@
+"""What can be wrong with the options that steer a run is said before it starts, all at once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from updraft.apps.timeline import Lag
+from updraft.errors import UpdraftError
+from updraft.policy import InvalidSettings, Settings
+from updraft.policy.settings import settings_from
+from updraft.runtime.steered import SteerOptions, backlog_of, both
+from updraft.topology import Topology
+
+
+def test_good_options_have_no_problems() -> None:
+    assert SteerOptions().problems() == []
+    assert not SteerOptions().steers
+    found = SteerOptions(policy="symbiotic", min_workers=2, max_workers=4, settings={"core_max": 0.6})
+    assert found.problems() == []
+    assert found.steers
+    assert found.loop_options().settings.max_workers == 4
+    assert found.loop_options().settings.core_max == 0.6
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"policy": "clever"}, "there is no policy 'clever'"),
+        ({"mode": "maybe"}, "mode='maybe'"),
+        ({"min_workers": 5, "max_workers": 2}, "min_workers"),
+        ({"settings": {"scale_in": 0.5}}, "no stability gap"),
+        ({"settings": {"nonsense": 1}}, "there is no setting 'nonsense'"),
+        ({"settings": {"stability.cooldown_s": -1}}, "cooldown_s"),
+        ({"period_s": 0}, "period_s"),
+        ({"price_per_worker_hour": -1.0}, "price_per_worker_hour"),
+        ({"workers": 0}, "workers=0"),
+        ({"forecast": "crystal"}, "forecast='crystal'"),
+    ],
+)
+def test_each_problem_is_named(options: dict[str, Any], problem: str) -> None:
+    found = SteerOptions(**{"policy": "symbiotic", **options}).problems()
+    assert any(problem in one for one in found), found
+
+
+def test_all_problems_are_named_at_once() -> None:
+    found = SteerOptions(policy="symbiotic", mode="x", period_s=-1, settings={"core_min": 0.9}).problems()
+    assert len(found) >= 3
+
+
+def test_settings_by_name() -> None:
+    found = settings_from({"theta": 0.1, "stability.rounds": 3})
+    assert (found.theta, found.stability.rounds) == (0.1, 3)
+    assert settings_from({}) == Settings()
+    with pytest.raises(InvalidSettings, match="2 problem"):
+        settings_from({"a": 1, "stability.b": 2})
+
+
+def test_the_backlog_is_known_if_every_source_knows_it() -> None:
+    class Loaded:
+        def frame(self, spark: object) -> object:
+            return spark
+
+        def lag(self) -> Lag | None:
+            return Lag(scheduled_events=10, delivered_events=4, behind_s=1.0)
+
+    app = Topology("one")
+    app.source("known", Loaded().frame)
+    assert backlog_of(app)() == 6
+    app.source("unknown", lambda spark: spark)
+    assert backlog_of(app)() is None
+    assert backlog_of(Topology("none"))() is None
+
+
+def test_two_are_told_of_every_batch() -> None:
+    seen: list[Any] = []
+    both(seen.append, seen.append)(SimpleNamespace(batch_id=1))  # type: ignore[arg-type]
+    assert len(seen) == 2
+
+
+def test_a_problem_stops_the_run_before_spark_starts() -> None:
+    import updraft as ud
+
+    with pytest.raises(UpdraftError, match="there is no policy 'clever'"):
+        ud.run(Topology("empty"), policy="clever")
+    with pytest.raises(UpdraftError, match="exclude each other"):
+        ud.run(Topology("empty"), policy="symbiotic", fixed_plan=True)
+    with pytest.raises(UpdraftError, match="two topologies are named 'x'"):
+        ud.run_all([Topology("x"), Topology("x")], checkpoint="nowhere", each={"y": {}})
