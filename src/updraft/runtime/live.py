@@ -641,7 +641,8 @@ class LiveTopology:
             return  # a change or a repair is at it
         try:
             if alive != self._known and self._change is None and self._running() <= alive:
-                workers = self._workers()
+                leaving = self.given_up()
+                workers = tuple(worker for worker in self._workers() if worker.id not in leaving)
                 self._forget_holders(frozenset(self.job.plan.workers()) - alive)
                 plan = self._keeping.placed(self.job.plan, workers, before=self.job.plan)
                 self._keeping.say(plan)
@@ -649,7 +650,7 @@ class LiveTopology:
                     # Copies are no part of the job, which goes on with them; only shadows need another one.
                     self.job.plan = replace(plan, version=self.job.plan.version + 1)
                     self._job_is_old = any(node.active for node in self._graph.stateful)
-                self._known = frozenset(worker.id for worker in workers)
+                self._known = alive
             change = self._change
             self._residence.sweep(self.job.plan, *(change.plans if change is not None else ()))
         finally:
