@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.spark.test_live_cluster import write_numbers
 
 import updraft as ud
 from updraft import cluster
+from updraft.chaos import Settings, play
 from updraft.testing import assert_equals_recomputation, recompute
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -25,22 +27,30 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory, seed: int) -> dict[str, dict[str, Any]]:
-    """What the driver told of each scenario; both run on one cluster of three one-core workers."""
+def running() -> Iterator[cluster.LocalCluster]:
+    """One cluster of three one-core workers for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", SHORT_LIVED_JVM)
+        with cluster.local_cluster(nodes=3) as started:
+            yield started
+
+
+@pytest.fixture(scope="module")
+def told(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, running: cluster.LocalCluster
+) -> dict[str, dict[str, Any]]:
+    """What the driver told of each scenario."""
     directory = tmp_path_factory.mktemp("replicas")
     tables = write_numbers(directory / "numbers", seed, FILES, keys=20_000, rows=400, fill=True)
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", SHORT_LIVED_JVM)
-        with cluster.local_cluster(nodes=3) as running:
-            place = [running.master_url, directory / "numbers", directory, running.name, running.home]
-            done = subprocess.run(
-                [sys.executable, *map(str, [DRIVER, *place, "killed", "frozen"])],
-                capture_output=True,
-                text=True,
-                timeout=350,
-                env={**os.environ, "PYTHONPATH": python_path},
-            )
+    place = [running.master_url, directory / "numbers", directory, running.name, running.home]
+    done = subprocess.run(
+        [sys.executable, *map(str, [DRIVER, *place, "killed", "frozen"])],
+        capture_output=True,
+        text=True,
+        timeout=350,
+        env={**os.environ, "PYTHONPATH": python_path, "JAVA_TOOL_OPTIONS": SHORT_LIVED_JVM},
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {line["scenario"]: {**line, "tables": tables[: line["batches"]]} for line in lines}
@@ -76,5 +86,13 @@ def test_a_frozen_worker_is_replaced_and_harms_nobody_when_it_comes_back(
     _assert_exact(found)
     record, short, healed = found["changes"]
     assert record["request"]["promoted"] > 0
+    assert record["phases"]["replan"] >= 3_000  # it had been silent for most of the timeout of 6 s
     assert short["missing"] == 2 * 16  # replicas=4 on three nodes
     assert healed["missing"] < short["missing"]
+
+
+def test_a_short_chaos_is_exact(tmp_path: Path, seed: int, running: cluster.LocalCluster) -> None:
+    """Kills, freezes, restarts of the driver and plan changes as the seed has them; the whole is `updraft chaos`."""
+    done = play(running, tmp_path / "run", seed, Settings(replicas=2, events=4, files=400))
+    assert len(done["events"]) == 4
+    assert done["batches"] >= 8

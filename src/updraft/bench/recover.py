@@ -99,9 +99,9 @@ def _request(bench: Bench, given: FilledInput, size_mb: int) -> dict[str, Any]:
         "tasks": TASKS,
         "parallelism": NODES,
         "fill": given.fill,
-        "warm": 12 if bench.quick else 40,
+        "warm": 6 if bench.quick else 40,
         "settled": SETTLED,
-        "after": 15 if bench.quick else 40,
+        "after": 10 if bench.quick else 40,
         "label": f"{size_mb}",
     }
 

@@ -54,7 +54,7 @@ def run(bench: Bench) -> Outcome:
 
 def _point(bench: Bench, entries: int, accesses: int) -> dict[str, Any]:
     knobs = Knobs(stateful_tasks=TASKS, entries_per_task=entries, accesses_per_tuple=accesses)
-    warm, measured = (8, 14) if bench.quick else (15, 40)
+    warm, measured = (5, 10) if bench.quick else (15, 40)
     directory = bench.scratch / f"input-{entries}-{accesses}"
     bench.say(f"writing the input for E_s = {entries}, F_s = {accesses}")
     generate(directory, knobs, files=warm + measured, rows_per_file=ROWS, seed=bench.seed)
@@ -68,6 +68,8 @@ def _point(bench: Bench, entries: int, accesses: int) -> dict[str, Any]:
         "measured": measured,
         "nodes": NODES,
         "rounds": 1 if bench.quick else 2,
+        "warm_up": 8 if bench.quick else warm + measured,
+        "active": (2,) if bench.quick else COPIES[1:],
     }
 
 

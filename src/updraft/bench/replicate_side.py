@@ -35,19 +35,26 @@ def replicate(request: dict[str, Any]) -> dict[str, Any]:
     )
     order = [("delta", 1), ("delta", 2), ("delta", 3)]
     if request["full"]:
-        order += [("active", 2), ("active", 3), ("fsync", 1)]
+        order += [*(("active", copies) for copies in request["active"]), ("fsync", 1)]
     if request["rounds"] > 1:
         order = [*order, *reversed(order)]
     spark = cluster_session(request["master"])
     try:
         # The first batches of a JVM are the slowest by far; nobody is charged for them.
-        _run(spark, request, knobs, "warm-up", 1, -1)
+        _warm_up(spark, request, knobs)
         runs = [
             _run(spark, request, knobs, mode, copies, number) for number, (mode, copies) in enumerate(order)
         ]
         return {"runs": runs}
     finally:
         spark.stop()
+
+
+def _warm_up(spark: Any, request: dict[str, Any], knobs: Knobs) -> None:
+    app = topology(request["input"], ud.sinks.discard(), knobs, parallelism=request["nodes"], replicas=2)
+    checkpoint = Path(request["scratch"]) / "replicate-warm-up"
+    ud.run(app, spark=spark, checkpoint=checkpoint, max_batches=request["warm_up"])
+    shutil.rmtree(checkpoint)
 
 
 def _run(

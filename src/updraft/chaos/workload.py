@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from updraft.apps.bank import POSTINGS, TRANSFERS, Bank, Ledger, post
+from updraft.sinks import MemorySink
 from updraft.state import inspect
 from updraft.state.keys import hash_keys
 
@@ -36,6 +37,22 @@ class Shared:
     def __call__(self, rows: pa.Table) -> pa.Table:
         share = (hash_keys([rows.column("word")]) % np.uint64(self.shares)).astype(np.int64)
         return rows.append_column("share", pa.array(share))
+
+
+class FileSink(MemorySink):
+    """A file per batch, written by the driver: as idempotent as a directory of Spark's, in a fraction of the time."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+
+    def write(self, table: pa.Table, batch_id: int) -> None:
+        """Write beside, then rename: a driver may be killed at any point."""
+        target = self._directory / f"batch_id={batch_id}" / "rows.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside = target.with_suffix(".new")
+        pq.write_table(table, beside)
+        beside.replace(target)
 
 
 def transfers_of(rows: pa.Table) -> pa.Table:
@@ -62,8 +79,9 @@ def topology(source: str, out: str, replicas: int) -> Any:
     ledger = postings.key_by("account").process(
         Ledger(BANK.opening_cents), name="ledger", **{**options, "replication": "active"}
     )
-    for name, stream in (("words", counts), ("best", best), ("ledger", ledger)):
-        stream.sink(f"{name}-out", ud.sinks.parquet(f"{out}/{name}"))
+    counts.sink("words-out", FileSink(Path(out) / "words"))
+    best.sink("best-out", FileSink(Path(out) / "best"))
+    ledger.sink("ledger-out", ud.sinks.parquet(f"{out}/ledger"))  # in which Spark jobs can be lost too
     return app
 
 

@@ -49,6 +49,7 @@ from updraft.runtime.workers import (
     begin_with_workers,
     is_embedded,
     release_worker,
+    silence_s,
     wait_for_workers,
     worker_ids,
 )
@@ -365,6 +366,7 @@ def _engine(
             journal=_journal(state),
             options=options.live,
             shares=shares,
+            silence_s=lambda lost: silence_s(context, lost),
         )
         plans.place, plans.placement = placer, options.steer.placement
     return Engine(

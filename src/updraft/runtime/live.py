@@ -101,6 +101,7 @@ class LiveTopology:
         journal: Journal | None,
         options: LiveOptions,
         shares: ShareTable | None = None,
+        silence_s: Callable[[frozenset[str]], float] = lambda lost: 0.0,
     ) -> None:
         self._graph = graph
         self._totals = {node.name: node.tasks for node in graph.stateful}
@@ -112,6 +113,7 @@ class LiveTopology:
         self._workers = workers
         self._alive = alive
         self.release = release  # gives a worker that has nothing left back to the cluster
+        self._silence_s = silence_s
         self.journal = journal
         self.place: Place | None = None  # placements by name; None: where the fewest tasks move
         self.placement: str | None = None  # of rescaled instances
@@ -201,7 +203,7 @@ class LiveTopology:
                 id=self._next_id(),
                 lost=tuple(sorted(lost)),
                 before=self.job.plan,
-                silent_s=time.perf_counter() - self._seen_s,
+                silent_s=max(self._silence_s(lost), time.perf_counter() - self._seen_s),
             )
             self._keeping.begin(recovery)
             self._lost_any = True
@@ -639,7 +641,8 @@ class LiveTopology:
             return  # a change or a repair is at it
         try:
             if alive != self._known and self._change is None and self._running() <= alive:
-                workers = self._workers()
+                leaving = self.given_up()
+                workers = tuple(worker for worker in self._workers() if worker.id not in leaving)
                 self._forget_holders(frozenset(self.job.plan.workers()) - alive)
                 plan = self._keeping.placed(self.job.plan, workers, before=self.job.plan)
                 self._keeping.say(plan)
@@ -647,7 +650,7 @@ class LiveTopology:
                     # Copies are no part of the job, which goes on with them; only shadows need another one.
                     self.job.plan = replace(plan, version=self.job.plan.version + 1)
                     self._job_is_old = any(node.active for node in self._graph.stateful)
-                self._known = frozenset(worker.id for worker in workers)
+                self._known = alive
             change = self._change
             self._residence.sweep(self.job.plan, *(change.plans if change is not None else ()))
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from pyspark import SparkContext
@@ -10,6 +11,7 @@ from updraft.errors import UpdraftError
 from updraft.plan import Worker
 
 _SETTLED_S = 1.0
+_SILENT = re.compile(r"heartbeat timed out after (\d+) ms")
 
 
 def is_embedded(context: SparkContext) -> bool:
@@ -77,6 +79,24 @@ def worker_ids(context: SparkContext) -> frozenset[str]:
     if is_embedded(context):
         return frozenset()
     return frozenset(filter(None, context._jsc.sc().getExecutorIds().mkString(",").split(",")))
+
+
+def silence_s(context: SparkContext, lost: frozenset[str]) -> float:
+    """How long lost executors had been silent when Spark gave up on them; 0 for those whose process ended."""
+    found = 0.0
+    executors = context._jsc.sc().statusStore().executorList(False).iterator()
+    while executors.hasNext():
+        executor = executors.next()
+        reason = executor.removeReason()
+        if executor.id() in lost and reason.isDefined():
+            found = max(found, silence_in(reason.get()))
+    return found
+
+
+def silence_in(reason: str) -> float:
+    """Seconds of silence that Spark's reason for removing an executor names; 0 if it is another one."""
+    said = _SILENT.search(reason)
+    return int(said.group(1)) / 1000 if said else 0.0
 
 
 def release_worker(context: SparkContext, worker: str) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from updraft.errors import InvalidTopology
 from updraft.operators import KeyedOperator, ObjectOperator
 from updraft.topology import (
     Graph,
@@ -266,3 +267,19 @@ def test_handles_do_not_change_and_cannot_travel() -> None:
     assert words.inputs[0].grouping is None
     with pytest.raises(TypeError, match="cannot be sent to workers"):
         app.__reduce__()
+
+
+@pytest.mark.parametrize(("said", "active"), [(None, False), ("delta", False), ("active", True)])
+def test_replicas_follow_or_process(said: str | None, active: bool) -> None:
+    app = Topology("app")
+    more: Any = {} if said is None else {"replication": said}
+    words_of(app).key_by("word").count("n", name="counted", replicas=2, **more).sink("out", ListSink())
+    node = stateful(compile_topology(app, {"words": WORDS}), "counted")
+    assert (node.replicas, node.active) == (2, active)
+
+
+def test_an_unknown_replication_is_refused() -> None:
+    app = Topology("app")
+    words_of(app).key_by("word").count("n", replicas=2, replication="passive").sink("out", ListSink())
+    with pytest.raises(InvalidTopology, match="replication='passive' is unknown; choose 'delta' or 'active'"):
+        compile_topology(app, {"words": WORDS})
