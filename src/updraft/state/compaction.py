@@ -4,8 +4,9 @@ Levels are kept geometric: an older level stays alone while it holds more than R
 it. A row is then rewritten O(log(state / batch)) times over its life, there are O(log) levels to search, and
 everything above the base holds at most 1 / RATIO of the base's rows (space amplification).
 
-Only newer rows *of the same tasks* count. When tasks of several instances come together, their levels lie side by side, not
-one above the other; merging them all at once would make the first batch after a scale-in rewrite the whole state.
+Where it would cost much (a level of more than FEW_ROWS), only newer rows *of the same tasks* count. When tasks of several
+instances come together, their levels lie side by side, not one above the other; merging them all at once would make the first
+batch after a scale-in rewrite the whole state.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 RATIO = 2.0
+FEW_ROWS = 20_000
 MAX_DEPTH = 12  # levels that the rows of a task are in, on average
 MAX_LEVELS = 48
 
@@ -42,7 +44,8 @@ def levels_to_merge(
     while count < len(rows):
         here, of = rows[-1 - count], tasks[-1 - count]
         crowded = depth + 1 > MAX_DEPTH or len(rows) - count + 1 > MAX_LEVELS
-        if here > ratio * sum(newer[task] for task in of) and not crowded:
+        above = merged if here <= FEW_ROWS else sum(newer[task] for task in of)
+        if here > ratio * above and not crowded:
             break
         for task in of:
             newer[task] += here / len(of)

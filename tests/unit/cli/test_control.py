@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.control.fakes import FakeControls
@@ -107,8 +109,20 @@ def test_a_name_that_two_runs_have(site: Site) -> None:
 
 
 def test_status_watched_until_it_ends(site: Site) -> None:
-    site.start()
-    threading.Timer(0.5, site.stop).start()
+    controls, _ = site.start()
+    answer, asked = controls.status, threading.Event()
+
+    def status() -> Mapping[str, Any]:
+        asked.set()
+        return answer()
+
+    def stop() -> None:
+        asked.wait(60)  # at least one answer is shown, however busy the machine is
+        time.sleep(0.5)
+        site.stop()
+
+    controls.status = status  # type: ignore[method-assign]
+    threading.Thread(target=stop, daemon=True).start()
     result = site.type("status", "orders", "--watch", "--json")
     assert result.exit_code == 0
     assert "it has ended" in result.stderr
