@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
+
+# No test may fail because the machine is busy; pytest-timeout ends what hangs.
+settings.register_profile("updraft", deadline=None)
+settings.load_profile("updraft")
 
 
 @pytest.fixture(scope="session")

@@ -141,7 +141,7 @@ def vanish(run: Run) -> list[Told]:
     def slow(*arguments: Any) -> Any:
         # The plan is made, nothing is copied yet: the moment at which the worker dies.
         job = original(*arguments)
-        _kill_executor(run.pids[target])
+        os.kill(executor_of(run.pids[target]), signal.SIGKILL)
         while target in run.workers():
             time.sleep(0.1)
         return job
@@ -255,12 +255,12 @@ def refusals(run: Run) -> list[Told]:
     return found
 
 
-def _kill_executor(python_pid: int) -> None:
-    """SIGKILL of the executor's JVM: the parent of the daemon that forked its Python processes."""
+def executor_of(python_pid: int) -> int:
+    """The executor's JVM: the parent of the daemon that forked its Python processes."""
     pid = python_pid
     while b"java" not in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(pid, signal.SIGKILL)
+    return pid
 
 
 def play(

@@ -33,7 +33,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, seed: int) -> dict[str, dict[
     """What the driver told of each scenario; all of them run on one cluster of three one-core workers."""
     directory = tmp_path_factory.mktemp("live")
     (directory / "input").mkdir()
-    tables = _write(directory / "input" / "numbers", seed)
+    tables = write_numbers(directory / "input" / "numbers", seed)
     timed.write(directory / "input" / "events", timed.tables(seed, FILES))
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with pytest.MonkeyPatch.context() as patch:
@@ -54,11 +54,22 @@ def told(tmp_path_factory: pytest.TempPathFactory, seed: int) -> dict[str, dict[
     return {line["scenario"]: {**line, "tables": tables[: line["batches"]]} for line in lines}
 
 
-def _write(directory: Path, seed: int) -> list[pa.Table]:
+def write_numbers(
+    directory: Path,
+    seed: int,
+    files: int = FILES,
+    *,
+    keys: int = 1_000,
+    rows: int = 1_500,
+    fill: bool = False,
+) -> list[pa.Table]:
+    """A file per batch, in order; the tables in them. `fill`: the first one has every key."""
     directory.mkdir()
     tables = []
-    for number in range(FILES):
-        numbers = np.random.default_rng((seed, number)).integers(0, 1_000, 1_500)
+    for number in range(files):
+        numbers = np.random.default_rng((seed, number)).integers(0, keys, rows)
+        if fill and number == 0:
+            numbers = np.arange(keys)
         tables.append(pa.table({"number": pa.array(numbers, pa.int64())}))
         pq.write_table(tables[-1], directory / f"{number}.parquet")
         os.utime(directory / f"{number}.parquet", (1_000_000_000 + number,) * 2)

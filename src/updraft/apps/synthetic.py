@@ -110,9 +110,16 @@ class Scatter:
 
 
 def topology(
-    path: str | Path, sink: Any, knobs: Knobs, *, parallelism: int = 2, files_per_batch: int = 1
+    path: str | Path,
+    sink: Any,
+    knobs: Knobs,
+    *,
+    parallelism: int = 2,
+    files_per_batch: int = 1,
+    replicas: int = 1,
+    replication: str = "delta",
 ) -> Any:
-    """The four operators over a directory of Parquet files written by `generate`."""
+    """The four operators over a directory of Parquet files written by `generate`; both stateful ones have `replicas`."""
     import updraft as ud
 
     def read(spark: Any) -> Any:
@@ -129,6 +136,8 @@ def topology(
         name="enter",
         tasks=tasks,
         parallelism=instances,
+        replicas=replicas,
+        replication=replication,
     )
     scattered = entered.map(Scatter(knobs.keys), name="scatter", schema=EVENTS)
     left = scattered.key_by("key").process(
@@ -136,6 +145,8 @@ def topology(
         name="leave",
         tasks=tasks,
         parallelism=instances,
+        replicas=replicas,
+        replication=replication,
     )
     left.sink("out", sink)
     return app

@@ -37,7 +37,7 @@ def run(bench: Bench) -> Outcome:
         bench, "load", LOADS, ("step",) if bench.quick else ("stair", "step", "square", "sine", "season")
     )
     known = (*STATIC, *(name for name in POLICIES if name != "static"))
-    usual = (*STATIC, "joint", "symbiotic", "symbiotic-proactive")
+    usual = (*STATIC, "joint", "symbiotic", "symbiotic-proactive", "updraft")
     policies = _chosen(bench, "policy", known, ("symbiotic",) if bench.quick else usual)
     seconds = float(str(bench.options.get("seconds") or (30 if bench.quick else 180)))
     rows: list[dict[str, Any]] = []

@@ -58,10 +58,10 @@ def run(bench: Bench) -> Outcome:
         "tasks": TASKS,
         "parallelism": (NODES,),
         "fill": FILL,
-        "warm": 30 if bench.quick else 100,
+        "warm": 15 if bench.quick else 100,
         "counts": COUNTS,
         "watch_s": 3 if bench.quick else 10,
-        "moves": 3 if bench.quick else 15,
+        "moves": 2 if bench.quick else 15,
         "every_s": 3 if bench.quick else 4,
     }
     bench.say(f"starting a cluster of {NODES} one-core workers")

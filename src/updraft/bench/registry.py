@@ -12,11 +12,16 @@ from updraft.bench.framework import Outcome, UnknownBench, execute
 
 # Modules are imported when asked for: listing the names must not load numpy, Arrow or Spark.
 BENCHES: Mapping[str, str] = {
+    "adaptive": "updraft.bench.adaptive",
     "elastic": "updraft.bench.elastic",
+    "enforce": "updraft.bench.enforce",
     "latency": "updraft.bench.latency",
     "migrate": "updraft.bench.migrate",
     "monitor": "updraft.bench.monitor",
+    "place": "updraft.bench.place",
     "place-scale": "updraft.bench.place_scale",
+    "recover": "updraft.bench.recover",
+    "replicate": "updraft.bench.replicate",
     "rescale": "updraft.bench.rescale",
     "state-size": "updraft.bench.state_size",
     "throughput": "updraft.bench.throughput",

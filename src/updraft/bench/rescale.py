@@ -8,8 +8,8 @@ checkpointing) is stopped, its state repartitioned, and started again; see `nati
 the new plan minus the median cycle of the batches before the change was asked for, or what the run's own journal says,
 whichever is larger. What the background copying cost the batches between is reported beside it
 (`preparation_ms`) and counted in `ratio_with_preparation`. Native's stall is the time from the end of the last batch before
-the stop to the end of the first one after the restart minus a median cycle; `native_stop_ms` is the median of them. The
-quick run makes only the first two of the four changes on the native side; `ratio` is over the changes both sides made.
+the stop to the end of the first one after the restart minus a median cycle; `native_stop_ms` is the median of them. The quick
+run has fewer keys and only the first of the four changes on the native side; `ratio` is over the changes both sides made.
 
 `moved_ratio`: bytes that travelled, divided by the state of the tasks that changed worker plus what batches changed in them
 meanwhile, both counted from the input: keys of those tasks times the stored bytes of a row. State on disk also has old
@@ -45,7 +45,7 @@ from updraft.bench.pace import Ended, cycles_ms, delay_of, overhead, undisturbed
 from updraft.cluster import local_cluster
 from updraft.state.keys import hash_keys, task_of
 
-KEYS = 1_000_000
+KEYS, QUICK_KEYS = 1_000_000, 200_000
 TASKS = 32
 NODES = 3
 SEQUENCE = (2, 4, 8, 3, 1)
@@ -59,7 +59,7 @@ def run(bench: Bench) -> Outcome:
     rows = 20_000
     given = write_filled(
         bench.scratch / "input",
-        keys=KEYS,
+        keys=QUICK_KEYS if bench.quick else KEYS,
         fill=FILL,
         batches=200 if bench.quick else 800,
         rows=rows,
@@ -73,13 +73,13 @@ def run(bench: Bench) -> Outcome:
         "between": 5 if bench.quick else 25,
         "settle": 1,
         "parallelism": SEQUENCE,
-        "blocks": 6 if bench.quick else 40,
+        "blocks": 4 if bench.quick else 40,
         "timeout_s": 600 if bench.quick else 900,
         # A restart takes stock Spark so long that the quick run affords only the first ones.
         "native": {
             "warm": 1 if bench.quick else 20,
             "between": 3 if bench.quick else 15,
-            "parallelism": SEQUENCE[:3] if bench.quick else SEQUENCE,
+            "parallelism": SEQUENCE[:2] if bench.quick else SEQUENCE,
         },
     }
     bench.say(f"starting a cluster of {NODES} one-core workers")
@@ -104,6 +104,7 @@ def outcome(given: FilledInput, ours: Mapping[str, Any], theirs: Mapping[str, An
     )
     wrong = wrong_states(given, ours, theirs)
     figures = {
+        "keys": given.keys,
         "changes": changes,
         "median_batch_ms": round(median(change["median_before_ms"] for change in changes), 1),
         "native_stop_ms": round(median(stalls_ms), 1),
@@ -199,7 +200,9 @@ def wrong_states(given: FilledInput, ours: Mapping[str, Any], theirs: Mapping[st
 
 
 def _table(figures: Mapping[str, Any]) -> Table:
-    table = Table(title="changing the parallelism of a running count, 1 M keys", title_justify="left")
+    table = Table(
+        title=f"changing the parallelism of a running count, {figures['keys']:,} keys", title_justify="left"
+    )
     for header in (
         "change",
         "added delay",

@@ -108,7 +108,7 @@ def yahoo(spark: SparkSession, work: Work) -> DataFrame:
 
 
 def ad_views(spark: SparkSession, work: Work) -> DataFrame:
-    """(ts, campaign_id) of views; both sides leave this part to Spark."""
+    """(ts, campaign_id) of views."""
     campaigns = spark.read.parquet(str(campaigns_of(Path(work["input"])))).cache()
     events = read(spark, work, Ads.schema).where("event_type = 'view'")
     return events.join(sf.broadcast(campaigns), "ad_id").select("ts", "campaign_id")

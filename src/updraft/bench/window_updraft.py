@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import updraft as ud
+from updraft.apps.generators.ads import Ads
 from updraft.apps.generators.draws import TIME
 from updraft.apps.generators.nexmark import AUCTION, BID, PERSON, Nexmark
 from updraft.apps.nexmark import has_both
@@ -25,12 +27,13 @@ from updraft.bench.window_input import (
     SLIDE_S,
     TUMBLING_S,
     K,
+    campaigns_of,
 )
-from updraft.bench.window_native import Work, ad_views, measurement, read
+from updraft.bench.window_native import Work, measurement, read
 
 BIDS = pa.schema([("ts", TIME), ("auction", pa.int64())])
 JOINERS = pa.schema([("ts", TIME), ("person", pa.int64()), ("name", pa.string()), ("auction", pa.int64())])
-VIEWS = pa.schema([("ts", TIME), ("campaign_id", pa.string())])
+VIEWS = pa.schema([("ts", TIME), ("ad_id", pa.string())])
 
 
 def throughput(request: dict[str, Any]) -> dict[str, Any]:
@@ -90,8 +93,13 @@ def q8(app: ud.Topology, work: Work) -> ud.Stream:
 
 
 def yahoo(app: ud.Topology, work: Work) -> ud.Stream:
-    views = app.source("views", lambda spark: ad_views(spark, work), schema=VIEWS)
-    windows = views.with_watermark("ts").key_by("campaign_id").window(ud.tumbling(TUMBLING_S))
+    campaigns = pq.read_table(campaigns_of(Path(work["input"]))).select(["ad_id", "campaign_id"])
+
+    def views(spark: SparkSession) -> DataFrame:
+        return read(spark, work, Ads.schema).where("event_type = 'view'").select("ts", "ad_id")
+
+    timed = app.source("views", views, schema=VIEWS).with_watermark("ts")
+    windows = timed.join_static(campaigns, on="ad_id").key_by("campaign_id").window(ud.tumbling(TUMBLING_S))
     return windows.count("views", name="count", parallelism=work["instances"])
 
 

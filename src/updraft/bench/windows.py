@@ -31,7 +31,7 @@ ROWS = 500_000
 FEW_ROWS = 25_000
 # Batches and those of them left out. A sliding window is whole after 7 batches.
 QUICK: Mapping[str, tuple[int, int]] = {"sliding": (12, 8)}
-QUICK_OTHERS, FULL = (8, 4), (50, 20)
+QUICK_OTHERS, FULL = (8, 4), (40, 20)
 NATIVE_PARTITIONS = 2
 
 

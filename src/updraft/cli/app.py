@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from updraft.cli import bench, change, cluster, decisions, demo, learn, run, state, status
+from updraft.cli import bench, change, chaos, cluster, decisions, demo, learn, run, state, status
 from updraft.cli.output import complain
 from updraft.errors import UpdraftError
 
@@ -64,6 +64,7 @@ def _options(
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
+app.command("chaos")(chaos.chaos)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(state.app, name="state")
 app.command("status")(status.status)
@@ -71,6 +72,7 @@ app.add_typer(status.plan_app, name="plan")
 app.command("rescale")(change.rescale)
 app.command("move")(change.move)
 app.command("drain")(change.drain)
+app.command("place")(change.place)
 app.command("cancel")(change.cancel)
 app.command("changes")(change.changes)
 app.command("decisions")(decisions.decisions)

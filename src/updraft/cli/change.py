@@ -1,4 +1,4 @@
-"""`updraft rescale|move|drain|cancel|changes`: changing a running topology, and what was changed."""
+"""`updraft rescale|move|drain|place|cancel|changes`: changing a running topology, and what was changed."""
 
 from __future__ import annotations
 
@@ -111,6 +111,37 @@ def drain(
     _change(app, Drain(worker=worker, strategy=strategy, release=release), dry_run, no_wait, json_)
 
 
+def place(
+    app: App = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="even, traffic, resource, sticky, separated, replica_aware; NAME:γ."
+        ),
+    ] = "traffic",
+    moving: Annotated[
+        str, typer.Option(metavar="HOW", help="all_at_once, one_by_one, or batched:K for K tasks at a time.")
+    ] = "all_at_once",
+    dry_run: DryRun = False,
+    no_wait: NoWait = False,
+    json_: Json = False,
+) -> None:
+    """Put the instances of a running topology where a placement wants them, from what was measured lately.
+
+    State moves as with 'updraft move', while batches go on. Says what it would save with --dry-run.
+
+    \b
+    Example:
+      updraft place orders --strategy traffic --dry-run
+      updraft place orders --strategy traffic:2
+    """
+    from updraft.control import PlaceAgain
+    from updraft.placement.running import placement_named
+
+    placement_named(strategy)
+    _change(app, PlaceAgain(placement=strategy, strategy=moving), dry_run, no_wait, json_)
+
+
 def cancel(app: App = None, json_: Json = False) -> None:
     """Give up the change that is being prepared; the plan in effect stays.
 
@@ -190,6 +221,8 @@ def _cost(preview: Mapping[str, Any]) -> str:
 
 
 def _print_preview(preview: Mapping[str, Any]) -> None:
+    for line in preview.get("reasons") or ():
+        results().print(Text(line))
     for line in preview.get("summary") or ("nothing is copied: tasks stay where they are",):
         results().print(Text(line))
     parallelism = " ".join(

@@ -67,6 +67,16 @@ def run(
         list[str] | None,
         typer.Option(metavar="OP", help="Drop the stored state of this removed operator; may be repeated."),
     ] = None,
+    enforce: Annotated[
+        bool,
+        typer.Option(
+            "--enforce", help="Every instance in a cgroup of its own: CPU shares hold, use is counted."
+        ),
+    ] = False,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OP=CORES", help="CPU share of each instance of OP; may be repeated."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
@@ -91,6 +101,7 @@ def run(
     if debug:
         context.find_root().params["debug"] = True
     spark_conf = parse_settings(settings or ())
+    shares = parse_shares(share or ())
     steering = parse_policy_settings(policy_settings or (), profile)
     pace = None if trigger is None else parse_trigger(trigger)
     from updraft.cli.target import load_target
@@ -117,6 +128,8 @@ def run(
             retain_for=retain_for,
             allow_dropped=tuple(allow_dropped or ()),
             spark_conf=spark_conf,
+            enforce=enforce,
+            shares=shares or None,
             progress=progress.batch,
             policy=policy,
             mode="advise" if advise else "auto",
@@ -152,6 +165,25 @@ def parse_trigger(written: str) -> str:
         return f"{duration_ms(written)} milliseconds"
     except ValueError as error:
         raise UpdraftError(f"--trigger {error}") from error
+
+
+def parse_shares(given: Sequence[str]) -> dict[str, float]:
+    """OP=CORES strings as a dict; UpdraftError lists every one that is none."""
+    found: dict[str, float] = {}
+    wrong: list[str] = []
+    for one in given:
+        name, _, cores = one.rpartition("=")
+        try:
+            found[name.strip()] = float(cores)
+        except ValueError:
+            wrong.append(one)
+        if not name.strip():
+            wrong.append(one)
+    if wrong:
+        raise UpdraftError(
+            "--share wants OP=CORES, such as count=0.4; got: " + ", ".join(dict.fromkeys(wrong))
+        )
+    return found
 
 
 def parse_policy_settings(given: Sequence[str], profile: Path | None = None) -> dict[str, object]:

@@ -212,6 +212,8 @@ def _details(one: Mapping[str, Any]) -> RenderableType:
     ]
     if (steering := one.get("steering")) and steering.get("policy") != "static":
         lines.append(_steering(steering))
+    if copies := one.get("copies"):
+        lines.append(_copies(copies))
     if change := one.get("change"):
         lines.append(f"in progress: {progress_line(change)}")
     if last := one.get("last_change"):
@@ -228,6 +230,13 @@ def _steering(found: Mapping[str, Any]) -> str:
     if (cost := found.get("cost")) is not None:
         parts.append(f"cost {cost:,.2f}")
     return ", ".join(parts) + "; 'updraft decisions' says why"
+
+
+def _copies(copies: Mapping[str, Any]) -> str:
+    missing = copies.get("missing") or 0
+    short = f", {missing} have no node of their own" if missing else ""
+    through = _figure(copies.get("through_batch"), "d")
+    return f"copies: {copies.get('wanted')} wanted{short}, all hold batch {through}"
 
 
 def _parallelism(one: Mapping[str, Any]) -> str:

@@ -26,6 +26,8 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 # Ports are chosen here; Spark must fail rather than silently move to the next one, where nobody looks for it.
 _DAEMON_OPTIONS = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false"
+    # Executors that are killed again and again must not make the master give the application up.
+    " -Dspark.deploy.maxExecutorRetries=-1"
 )
 # Variables by which a user's other Spark would leak into this one.
 _FOREIGN = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_MASTER_OPTS", "SPARK_WORKER_OPTS")
@@ -94,6 +96,11 @@ def write_conf(directory: Path) -> Path:
     return conf
 
 
+def host_of(number: int) -> str:
+    """A loopback address for a node that must not share one with the others."""
+    return f"127.0.{1 + number // 250}.{1 + number % 250}"
+
+
 def start_master(
     env: Mapping[str, str], directory: Path, *, port: int, ui_port: int
 ) -> subprocess.Popen[bytes]:
@@ -102,10 +109,17 @@ def start_master(
 
 
 def start_worker(
-    env: Mapping[str, str], directory: Path, *, master_url: str, port: int, cores: int, memory: str
+    env: Mapping[str, str],
+    directory: Path,
+    *,
+    master_url: str,
+    port: int,
+    cores: int,
+    memory: str,
+    host: str = HOST,
 ) -> subprocess.Popen[bytes]:
     directory.mkdir(parents=True, exist_ok=True)
-    arguments = [_WORKER, "--host", HOST, "--port", str(port), "--webui-port", "0"]
+    arguments = [_WORKER, "--host", host, "--port", str(port), "--webui-port", "0"]
     arguments += [
         "--cores",
         str(cores),

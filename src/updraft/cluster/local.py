@@ -42,11 +42,13 @@ def up(
     owner_pid: int | None = None,
     timeout_s: float = 60.0,
     cpu_quota: float | None = None,
+    apart: bool = False,
 ) -> ClusterStatus:
     """Start a cluster in the background and wait until every worker is registered.
 
     With `owner_pid`, it also ends when that process does, however that ends. `cpu_quota`: cores that each node may use,
-    by a cgroup of its own; where none can be written, the status has a warning.
+    by a cgroup of its own; where none can be written, the status has a warning. `apart`: each node has a loopback address of
+    its own and so is a host of its own to Spark and to placement.
     """
     settings = prepare(
         nodes,
@@ -58,6 +60,7 @@ def up(
         owner_pid=owner_pid,
         timeout_s=timeout_s,
         cpu_quota=cpu_quota,
+        apart=apart,
     )
     with (settings.directory / "supervisor.log").open("ab") as log:
         # It forks itself away and this returns at once; from then on only the record tells how it goes.
@@ -98,6 +101,7 @@ def prepare(
     owner_pid: int | None = None,
     timeout_s: float = 60.0,
     cpu_quota: float | None = None,
+    apart: bool = False,
 ) -> Settings:
     """Check what was asked for, all problems at once, and make the cluster's directory fresh."""
     check_name(name)
@@ -128,6 +132,7 @@ def prepare(
         start_timeout_s=timeout_s,
         owner=owner,
         cpu_quota=cpu_quota,
+        apart=apart,
     )
 
 
@@ -190,6 +195,7 @@ def local_cluster(
     directory: Path | None = None,
     *,
     cpu_quota: float | None = None,
+    apart: bool = False,
 ) -> Iterator[LocalCluster]:
     """A cluster for the time of the block; it ends with this process too, even by SIGKILL.
 
@@ -207,6 +213,7 @@ def local_cluster(
             home=home,
             owner_pid=os.getpid(),
             cpu_quota=cpu_quota,
+            apart=apart,
         )
         try:
             yield LocalCluster(name, home, started)

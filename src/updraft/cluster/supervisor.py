@@ -45,6 +45,7 @@ class Settings:
     start_timeout_s: float
     owner: ProcessId | None = None
     cpu_quota: float | None = None  # cores of each node, enforced by a cgroup of its own
+    apart: bool = False  # each node has a loopback address of its own, so that it is another host to Spark
 
 
 class Supervisor:
@@ -148,6 +149,7 @@ class Supervisor:
             port=port,
             cores=cores,
             memory=memory,
+            host=daemons.host_of(self._named) if self._settings.apart else daemons.HOST,
         )
         process = self._adopt(child)
         quota = self._settings.cpu_quota

@@ -14,7 +14,7 @@ from updraft.control.errors import (
 )
 from updraft.control.journal import JOURNAL_FILE, ChangeRecord, Journal, Outcome
 from updraft.control.listener import ServerLimits
-from updraft.control.requests import Drain, Move, Replan, Request, Rescale
+from updraft.control.requests import Drain, Move, PlaceAgain, Replan, Request, Rescale
 from updraft.control.server import ControlServer
 from updraft.control.serving import serving
 from updraft.control.steps import step_lines
@@ -36,6 +36,7 @@ __all__ = [
     "Move",
     "NotRunning",
     "Outcome",
+    "PlaceAgain",
     "Preview",
     "Replan",
     "Request",

@@ -1,7 +1,7 @@
 """The control API without its sockets: from a request line and a body to a status code and a JSON object.
 
 GET  /status  /plan  /changes?limit=N  /changes/ID
-POST /rescale /move /drain /cancel     (?dry_run=1 or "dry_run": true; "who" says who asks)
+POST /rescale /move /drain /place /cancel     (?dry_run=1 or "dry_run": true; "who" says who asks)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from updraft.control.requests import parse_request
 from updraft.errors import UpdraftError
 from updraft.plan.model import PlanError
 
-CHANGING = ("rescale", "move", "drain")
+CHANGING = ("rescale", "move", "drain", "place")
 _READING = ("status", "plan", "changes")
 _MOST_RECORDS = 1000
 _FLAGS = {"1": True, "true": True, "0": False, "false": False}

@@ -23,6 +23,7 @@ class Preview:
     bytes_to_move: int  # of state over the network; deltas written meanwhile come on top
     expected_delay_ms: float | None  # None: nothing to judge by yet
     rounds: int = 1  # plans on the way that the strategy makes
+    reasons: tuple[str, ...] = ()  # of a placement
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,6 +36,7 @@ class Preview:
             "bytes_to_move": self.bytes_to_move,
             "expected_delay_ms": self.expected_delay_ms,
             "rounds": self.rounds,
+            "reasons": list(self.reasons),
         }
 
 
@@ -58,6 +60,7 @@ class Controls(Protocol):
     def status(self) -> Mapping[str, Any]:
         """topology, pid, started_at (unix s), checkpoint, batch (last committed), rows_in, rows_per_s, median_batch_ms,
         plan_version, parallelism {operator: n}, workers [{id, host, cores}], state_rows, state_bytes,
+        copies {wanted, missing, through_batch, behind, behind_bytes} (None without replicas),
         change (as `change()`, of the one in progress) and last_change (a journal record), each None if there is none."""
         ...
 

@@ -96,7 +96,7 @@ class ControlLoop:
         decisions: Decisions,
         options: LoopOptions,
         ask_workers: Callable[[int], None] = lambda total: None,
-        share: Callable[[Mapping[str, float]], None] | None = None,  # None: nobody can enforce CPU shares
+        share: Callable[[Mapping[str, float]], object] | None = None,  # None: nobody can enforce CPU shares
         idle: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
         told: Callable[[DecisionRecord], None] = lambda record: None,

@@ -6,11 +6,13 @@ Changes add up: a request made while another one is being prepared starts from t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from updraft.control.controls import Preview
 from updraft.control.errors import ChangeRefused
-from updraft.control.requests import Drain, Move, Replan, Request, Rescale
+from updraft.control.requests import Drain, Move, PlaceAgain, Replan, Request, Rescale
+from updraft.placement.running import Placed
 from updraft.plan import (
     Plan,
     Refusal,
@@ -29,14 +31,24 @@ from updraft.plan.model import TaskKey
 from updraft.plan.protocol import Chain
 from updraft.topology.graph import Graph
 
-Place: TypeAlias = Callable[[str, Plan, Plan, tuple[Worker, ...]], Plan]
+Place: TypeAlias = Callable[[str, Plan, Plan, tuple[Worker, ...]], Placed]
 """(name of a placement, plan now, plan wanted, workers it may use) -> the plan wanted, with instances where it puts them."""
 
 
 def target_of(
-    request: Request, plan: Plan, graph: Graph, workers: Iterable[Worker], place: Place | None = None
+    request: Request,
+    plan: Plan,
+    graph: Graph,
+    workers: Iterable[Worker],
+    place: Place | None = None,
+    *,
+    placement: str | None = None,
+    said: list[str] | None = None,
 ) -> Plan:
-    """The plan a request asks for; ChangeRefused with every reason why it cannot be."""
+    """The plan a request asks for; ChangeRefused with every reason why it cannot be.
+
+    placement: where rescaled instances go, if the request does not say. said: gets the placement's reasons.
+    """
     here = tuple(workers)
     found: Plan | Refusal
     match request:
@@ -48,19 +60,47 @@ def target_of(
             found = drain(plan, request.worker, here)
         case Replan():
             found = replan(
-                plan, graph, request.parallelism, here, leaving=request.release, moves=request.moves
+                plan,
+                graph,
+                request.parallelism,
+                here,
+                leaving=request.release,
+                moves=request.moves,
+                relocated=request.relocated,
             )
+        case PlaceAgain():
+            if not here:
+                raise ChangeRefused(["embedded Spark has one worker: there is nothing to place"])
+            found = replace(plan, version=plan.version + 1)
     if isinstance(found, Refusal):
         raise ChangeRefused(found.problems)
     leaving = leaving_of(request)
     rest = tuple(worker for worker in here if worker.id not in leaving)
-    if isinstance(request, Replan) and request.placement is not None:
+    wanted = _placement_of(request, placement)
+    if wanted is not None and rest:
         if place is None:
-            raise ChangeRefused([f"this run knows no placement '{request.placement}'"])
-        found = place(request.placement, plan, found, rest)
+            raise ChangeRefused([f"this run knows no placement '{wanted}'"])
+        placed = place(wanted, plan, found, rest)
+        if isinstance(placed.plan, Refusal):
+            raise ChangeRefused(placed.plan.problems)
+        found = placed.plan
+        if said is not None:
+            said += placed.reasons
     if problems := validate(found, graph, rest):
         raise ChangeRefused(problems)
     return found
+
+
+def _placement_of(request: Request, usual: str | None) -> str | None:
+    match request:
+        case PlaceAgain():
+            return request.placement
+        case Replan():
+            return request.placement
+        case Rescale():
+            return usual
+        case _:
+            return None
 
 
 def leaving_of(request: Request) -> tuple[str, ...]:
@@ -83,6 +123,7 @@ def preview_of(
     window_bytes: int,
     bytes_per_s: int,
     median_batch_ms: float | None,
+    reasons: Iterable[str] = (),
 ) -> Preview:
     """Steps, bytes and the delay to expect: the last window is copied while a batch waits."""
     steps = diff(current, target)
@@ -102,4 +143,5 @@ def preview_of(
         bytes_to_move=size,
         expected_delay_ms=delay_ms,
         rounds=len(rounds),
+        reasons=tuple(reasons),
     )

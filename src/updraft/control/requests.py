@@ -1,4 +1,4 @@
-"""What can be asked of a running topology: rescale, move, drain. Parsed from JSON, all problems at once.
+"""What can be asked of a running topology: rescale, move, drain, place. Parsed from JSON, all problems at once.
 
 Only the form is judged here; whether the plan allows it is the plan's matter (`ChangeRefused`).
 """
@@ -11,6 +11,8 @@ from typing import Any, TypeAlias, TypeGuard
 
 from updraft.control.errors import BadRequest
 from updraft.control.steps import ranges
+from updraft.placement.model import UnknownStrategy
+from updraft.placement.running import placement_named
 from updraft.plan.model import PlanError
 from updraft.plan.strategy import strategy_named
 
@@ -68,6 +70,7 @@ class Replan:
     parallelism: Mapping[str, int]
     release: tuple[str, ...] = ()
     moves: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # operator, tasks, worker
+    relocated: tuple[tuple[str, int, str], ...] = ()  # operator, instance without tasks, worker
     placement: str | None = None  # None: where the fewest tasks move
     strategy: str = DEFAULT_STRATEGY
 
@@ -77,12 +80,24 @@ class Replan:
             "parallelism": dict(self.parallelism),
             "release": list(self.release),
             "moves": [[operator, list(tasks), worker] for operator, tasks, worker in self.moves],
+            "relocated": [list(one) for one in self.relocated],
             "placement": self.placement,
             "strategy": self.strategy,
         }
 
 
-Request: TypeAlias = Rescale | Move | Drain | Replan
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceAgain:
+    """Every instance where a placement puts it, from what was measured lately; numbers of instances stay."""
+
+    placement: str  # NAME or NAME:γ
+    strategy: str = DEFAULT_STRATEGY
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": "place", "placement": self.placement, "strategy": self.strategy}
+
+
+Request: TypeAlias = Rescale | Move | Drain | Replan | PlaceAgain
 
 
 def request_text(request: Mapping[str, Any]) -> str:
@@ -96,6 +111,10 @@ def request_text(request: Mapping[str, Any]) -> str:
             return f"drain {worker}" + ("" if request.get("release", True) else " --no-release")
         case {"kind": "replan"}:
             return _replan_text(request)
+        case {"kind": "recover", "lost": list() as lost}:
+            return f"recover from the loss of {', '.join(map(str, lost))}"
+        case {"kind": "place", "placement": placement}:
+            return f"place --strategy {placement}"
         case _:
             return str(request.get("kind", "change"))
 
@@ -103,6 +122,7 @@ def request_text(request: Mapping[str, Any]) -> str:
 def _replan_text(request: Mapping[str, Any]) -> str:
     parts = [f"{name}={count}" for name, count in sorted(request.get("parallelism", {}).items())]
     parts += [f"{operator}:{ranges(tasks)}→{worker}" for operator, tasks, worker in request.get("moves", ())]
+    parts += [f"{operator}[{index}]→{worker}" for operator, index, worker in request.get("relocated", ())]
     released = request.get("release", ())
     return "replan " + " ".join([*parts, *([f"release {','.join(released)}"] if released else [])])
 
@@ -130,8 +150,10 @@ def parse_request(kind: str, body: Mapping[str, Any]) -> Request:
                     "release", lambda value: isinstance(value, bool), "must be true or false", True
                 ),
             )
+        case "place":
+            request = PlaceAgain(placement=_placement(fields), strategy=_strategy(fields))
         case _:
-            raise BadRequest([f"nobody can ask for '{kind}'; there are rescale, move and drain"])
+            raise BadRequest([f"nobody can ask for '{kind}'; there are rescale, move, drain and place"])
     fields.finish()
     return request
 
@@ -194,6 +216,16 @@ def _strategy(fields: _Fields) -> str:
         strategy_named(name)
     except (PlanError, ValueError):  # ValueError: K with thousands of digits
         fields.problems.append(f"'strategy' {rule} (K tasks at a time, at least 1), not {_short(name)}")
+    return name
+
+
+def _placement(fields: _Fields) -> str:
+    name: str = fields.take("placement", _is_name, "must be a placement's name such as traffic") or ""
+    try:
+        if name:
+            placement_named(name)
+    except UnknownStrategy as error:
+        fields.problems.append(str(error))
     return name
 
 

@@ -159,9 +159,9 @@ def differences(decision: Decision, running: Running, shares: Mapping[str, float
     ]
     found += [f"{name}: no CPU limit" for name in sorted(set(shares) - set(decision.shares))]
     found += [
-        f"{move.operator}: {len(effective)} task{'s' if len(effective) > 1 else ''} → worker {move.to_worker}"
+        f"{move.operator}: {_moved_text(move, running.plan)} → worker {move.to_worker}"
         for move in decision.moves
-        if (effective := _moving(move, running.plan))
+        if _moving(move, running.plan) or _relocating(move, running.plan)
     ]
     return tuple(found)
 
@@ -197,15 +197,18 @@ def next_step(
     if set(staying) - set(running.plan.workers()):
         # New workers: operators that keep their number are spread over them, too.
         other = {name: count for name, count in target.parallelism.items() if name in now}
-    moves = tuple(move for move in target.moves if _moving(move, running.plan) and move.to_worker in staying)
-    if not other and not leaving and not moves:
+    possible = [move for move in target.moves if move.to_worker in staying]
+    moves = [move for move in possible if _moving(move, running.plan)]
+    relocated = [move for move in possible if _relocating(move, running.plan)]
+    if not other and not leaving and not moves and not relocated:
         return Step()
     return Step(
         request=Replan(
             parallelism=other,
             release=leaving or running.leaving,
             moves=tuple((move.operator, _moving(move, running.plan), move.to_worker) for move in moves),
-            placement=placement,
+            relocated=tuple((move.operator, move.instance or 0, move.to_worker) for move in relocated),
+            placement=placement if other or leaving else None,  # it would undo what only moves
         )
     )
 
@@ -228,3 +231,18 @@ def _moving(move: TaskMove, plan: Plan) -> tuple[int, ...]:
     return tuple(
         task for task in move.tasks if known.get((move.operator, task), move.to_worker) != move.to_worker
     )
+
+
+def _relocating(move: TaskMove, plan: Plan) -> bool:
+    """Whether a move is about an instance without tasks that is elsewhere."""
+    if move.instance is None:
+        return False
+    found = [one for one in plan.instances.get(move.operator, ()) if one.index == move.instance]
+    return bool(found) and not found[0].tasks and found[0].worker != move.to_worker
+
+
+def _moved_text(move: TaskMove, plan: Plan) -> str:
+    count = len(_moving(move, plan))
+    if not count:
+        return f"instance {move.instance}"
+    return f"{count} task{'s' if count > 1 else ''}"

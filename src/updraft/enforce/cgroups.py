@@ -8,25 +8,27 @@ controller must be on in the parent and stays on, since other processes there ma
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 from updraft.cluster.processes import ProcessId
 from updraft.enforce.files import Files
 from updraft.enforce.hierarchy import Place
 from updraft.enforce.model import PERIOD_US, EnforceError, Kind, Quota, Usage, quota_of
-from updraft.enforce.names import group_name
+from updraft.enforce.names import group_name, remove_tree
 
 NS_PER_S = 1e9
 US_PER_S = 1e6
 
 
 class _Groups:
-    """What both versions share: names, who is inside, ends."""
+    """What both versions share: names, who is inside, ends. `shared`: other processes of the owner use the groups, too."""
 
-    def __init__(self, place: Place, files: Files, owner: ProcessId) -> None:
+    def __init__(self, place: Place, files: Files, owner: ProcessId, *, shared: bool = False) -> None:
         self._place = place
         self._files = files
         self._owner = owner
+        self._shared = shared
         self._inside: dict[str, set[int]] = {}
 
     @property
@@ -40,10 +42,10 @@ class _Groups:
         made: list[Path] = []
         try:
             for group in self._directories(name):
-                self._files.make(group)
-                made.append(group)
+                if self._made(group):
+                    made.append(group)  # noqa: PERF401 (what was made before one fails must be known)
             self._prepare(name)
-            if quota.us is not None:
+            if quota.us is not None or not made:  # a group that was there may have a quota already
                 self._write_quota(name, quota)
         except OSError:
             for group in made:
@@ -80,6 +82,14 @@ class _Groups:
         self._inside[name].discard(thread_id)
         self._send_home(thread_id)
 
+    def empty(self, name: str) -> None:
+        self._known(name)
+        mine = set(os.listdir("/proc/self/task"))  # noqa: PTH208 (names, not paths; in every batch)
+        for thread_id in self._files.read(self._group(name) / self._members).split():
+            if thread_id in mine:
+                self._send_home(int(thread_id))
+        self._inside[name].clear()
+
     def close(self, name: str) -> Usage:
         self._known(name)
         for group in self._directories(name):
@@ -88,7 +98,7 @@ class _Groups:
                 self._send_home(int(thread_id))
         used = self.usage(name)
         for group in self._directories(name):
-            self._files.remove(group)
+            remove_tree(self._files, group)
         del self._inside[name]
         return used
 
@@ -98,6 +108,15 @@ class _Groups:
 
     def usage(self, name: str) -> Usage:
         raise NotImplementedError
+
+    def _made(self, group: Path) -> bool:
+        try:
+            self._files.make(group)
+        except FileExistsError:
+            if self._shared:
+                return False
+            raise
+        return True
 
     @property
     def _members(self) -> str:

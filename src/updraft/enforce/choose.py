@@ -33,25 +33,36 @@ class Chosen:
     swept: tuple[str, ...] = ()
 
 
-def choose_enforcer(warn: Warn) -> Chosen:
-    """The best enforcer for this process. `warn` is called at most once, now or when the hierarchy turns read-only."""
+def choose_enforcer(warn: Warn, *, owner: ProcessId | None = None) -> Chosen:
+    """The best enforcer for this process. `warn` is called at most once, now or when the hierarchy turns read-only.
+
+    owner: the process whose end makes the groups stale. Without one, this process, and the groups are its alone; with one,
+    all processes that name the same owner share groups of the same name, and `remove_groups` ends them.
+    """
     try:
-        mountinfo = Path("/proc/self/mountinfo").read_text()
-        own = Path("/proc/self/cgroup").read_text()
+        found = own_places()
     except OSError as error:
         warn(_sentence([f"/proc cannot be read: {error}"]))
         return Chosen(enforcer=Accounting())
-    owner = identify(os.getpid())
-    assert owner is not None
-    return choose_among(places(mountinfo, own), KernelFiles(), owner, warn)
+    me = identify(os.getpid())
+    assert me is not None
+    return choose_among(found, KernelFiles(), owner or me, warn, shared=owner is not None)
 
 
-def choose_among(found: tuple[Place, ...], files: Files, owner: ProcessId, warn: Warn) -> Chosen:
+def own_places() -> tuple[Place, ...]:
+    """Where this process is."""
+    mountinfo = Path("/proc/self/mountinfo").read_text()
+    return places(mountinfo, Path("/proc/self/cgroup").read_text())
+
+
+def choose_among(
+    found: tuple[Place, ...], files: Files, owner: ProcessId, warn: Warn, *, shared: bool = False
+) -> Chosen:
     """The first of these places where a group with a quota can be made; else accounting, with one warning."""
     reasons: list[str] = []
     for place in found:
         try:
-            enforcer = _try(place, files, owner)
+            enforcer = _try(place, files, owner, shared)
             parents = dict.fromkeys((place.cpu, place.account))
             swept = tuple(dict.fromkeys(name for parent in parents for name in sweep(files, parent)))
         except OSError as error:
@@ -62,15 +73,16 @@ def choose_among(found: tuple[Place, ...], files: Files, owner: ProcessId, warn:
     return Chosen(enforcer=Accounting())
 
 
-def _try(place: Place, files: Files, owner: ProcessId) -> Enforcer:
+def _try(place: Place, files: Files, owner: ProcessId, shared: bool) -> Enforcer:
     match place.kind:
         case Kind.CGROUP_V1:
-            enforcer: Enforcer = CgroupV1(place, files, owner)
+            enforcer: Enforcer = CgroupV1(place, files, owner, shared=shared)
         case _:
             check_v2(place, files)
-            enforcer = CgroupV2(place, files, owner)
-    enforcer.open("probe", 1.0)
-    enforcer.close("probe")
+            enforcer = CgroupV2(place, files, owner, shared=shared)
+    probe = f"probe-{os.getpid()}"  # two processes of one owner may try at once
+    enforcer.open(probe, 1.0)
+    enforcer.close(probe)
     return enforcer
 
 
@@ -116,6 +128,10 @@ class Guarded:
     def leave(self, name: str, thread_id: int) -> None:
         self._do(lambda enforcer: enforcer.leave(name, thread_id))
         self._threads.pop(thread_id, None)
+
+    def empty(self, name: str) -> None:
+        self._do(lambda enforcer: enforcer.empty(name))
+        self._threads = {thread: found for thread, found in self._threads.items() if found != name}
 
     def usage(self, name: str) -> Usage:
         return self._total(name, self._do(lambda enforcer: enforcer.usage(name)))

@@ -69,6 +69,9 @@ class Enforcer(Protocol):
     def leave(self, name: str, thread_id: int) -> None:
         """The thread goes back to where the process is; a thread that has ended is no error."""
 
+    def empty(self, name: str) -> None:
+        """All threads of this process leave, also such as were started by a thread inside and so began there."""
+
     def usage(self, name: str) -> Usage:
         """What the group used so far."""
 

@@ -12,6 +12,7 @@ from updraft.monitor.model import BatchMetrics, InstanceWork
 FITTED = 120  # batches that fixed costs are estimated from
 LEAST_POINTS = 4
 SPREAD = 1.5  # times as many rows in the larger half of batches as in the smaller
+SHORTEST_S = 0.2  # a batch in which arrivals can be counted
 MOST_SILENCE = 6  # slots without a batch, after which nothing is said about the present
 
 
@@ -161,6 +162,17 @@ def worker_cpu(worker: str, capacity: float, found: Window) -> float | None:
     return sum(known) / found.seconds / (capacity or 1.0)
 
 
+def traffic_of(found: Window) -> dict[tuple[tuple[str, int], tuple[str, int]], float]:
+    """Bytes per second between instances; what source partitions send has no instance at its begin and is left out."""
+    flows: dict[tuple[tuple[str, int], tuple[str, int]], float] = defaultdict(float)
+    for batch in found.batches:
+        for one in batch.traffic:
+            if one.producer_instance is not None:
+                pair = ((one.producer, one.producer_instance), (one.consumer, one.consumer_instance))
+                flows[pair] += one.bytes / max(1e-9, found.seconds)
+    return dict(flows)
+
+
 def source_s_per_row(batches: Sequence[BatchMetrics], fixed: Fixed | None = None) -> float:
     rows = sum(b.rows_in for b in batches)
     spent_s = sum(source_s(b, fixed) for b in batches)
@@ -171,6 +183,23 @@ def change_cost_s(batches: Sequence[BatchMetrics]) -> float | None:
     """Mean delay of the last three changes."""
     found = [b.change_delay_s for b in batches if b.change_delay_s is not None][-3:]
     return sum(found) / len(found) if found else None
+
+
+def latest_rows_per_s(known: Sequence[BatchMetrics]) -> float | None:
+    """Rate at which rows came while the last batch ran, or since the one before ended; None: nobody knows what waits.
+
+    One batch is a short time: good for noticing that the load has doubled, not for telling it from a tenth more."""
+    if len(known) < 2:
+        return None
+    before, last = known[-2], known[-1]
+    if before.backlog_rows is None or last.backlog_rows is None:
+        return None
+    if last.rows_in >= before.backlog_rows and last.seconds >= SHORTEST_S:
+        return (
+            last.backlog_rows / last.seconds
+        )  # it took all there was, so what waits has come since it began
+    came = last.rows_in + last.backlog_rows - before.backlog_rows
+    return max(0.0, came / max(1e-9, last.ended_s - before.ended_s))
 
 
 def arrivals(found: Window) -> tuple[float | None, float | None]:

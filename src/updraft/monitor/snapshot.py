@@ -20,9 +20,11 @@ from updraft.monitor.measure import (
     change_cost_s,
     consistent,
     fixed_costs,
+    latest_rows_per_s,
     source_s_per_row,
     spent_on_rows_s,
     sums_of,
+    traffic_of,
     window,
     worker_cpu,
 )
@@ -117,6 +119,7 @@ def snapshot_of(
         period_s=period_s,
         slot_s=slot_s,
         input_rows_per_s=rate,
+        latest_rows_per_s=None if resting else latest_rows_per_s(known),
         backlog_rows=last.backlog_rows if last is not None else None,
         backlog_growth_per_s=growth,
         latency_s=max((b.latency_s for b in found.batches if b.latency_s is not None), default=None),
@@ -124,6 +127,7 @@ def snapshot_of(
         source_s_per_row=source_s_per_row(found.batches, fixed.get("")),
         source_partitions=max((len(b.sources) for b in found.batches), default=0),
         change_cost_s=change_cost_s(known),
+        traffic=traffic_of(found),
         gaps=gaps,
     )
 
@@ -190,6 +194,7 @@ def _instance(index: int, work: Sequence[InstanceWork], part: _Part) -> Instance
         tasks=last.tasks,
         utilisation=(part.pressure or 0.0) * wall_s / part.longest_s if known else None,
         cores=sum(w.cpu_s for w in work) / part.seconds,
+        busy=wall_s / part.seconds,
         rows_per_s=rows / part.seconds,
         hot_tasks=tuple((task, count / rows) for task, count in hottest) if rows else (),
         hot_keys=last.hot_keys,

@@ -1,7 +1,8 @@
 """A stream joined with a table that does not change: a stateless function, the table travels with the program.
 
 Rows keep their order; a row that meets several rows of the table comes once for each, in the table's order. Null keys meet
-nothing, as in SQL. The table is sorted by key hash once, so a batch costs two binary searches per row.
+nothing, as in SQL. A table with one key column whose values are all different is looked up by Arrow; any other is sorted by key
+hash once, so a batch costs two binary searches per row.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from updraft.operators.arrays import Bools, one_array, take_rows
 from updraft.operators.context import Hashes
@@ -29,12 +31,14 @@ class StaticJoin:
     on: tuple[str, ...]
     how: str
     _hashes: Hashes = field(init=False, repr=False)
+    _different: bool = field(init=False, repr=False)  # one key column, no value twice
 
     def __post_init__(self) -> None:
         hashes = hash_keys([self.table.column(name) for name in self.on])
         order = np.argsort(hashes, kind="stable")
         object.__setattr__(self, "table", take_rows(self.table, order))
         object.__setattr__(self, "_hashes", hashes[order])
+        object.__setattr__(self, "_different", _has_different_keys(self.table, self.on))
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         self._check(rows.schema)
@@ -51,12 +55,17 @@ class StaticJoin:
         others = [name for name in self.table.schema.names if name not in self.on]
         indices = pa.array(met, mask=met < 0)
         taken = [one_array(self.table.column(name)).take(indices) for name in others]
-        left = take_rows(rows, at)
+        left = rows if self._different and len(at) == rows.num_rows else take_rows(rows, at)
         return pa.Table.from_arrays([*left.columns, *taken], names=[*rows.schema.names, *others])
 
     def _pairs(self, rows: pa.Table) -> tuple[Index, Index]:
         """(row, row of the table) for all that meet."""
         columns = [one_array(rows.column(name)) for name in self.on]
+        if self._different:
+            found = pc.index_in(columns[0], one_array(self.table.column(self.on[0])), skip_nulls=True)
+            place = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+            at = np.flatnonzero(place >= 0)
+            return at, place[at]
         hashes = hash_keys(columns)
         first = np.searchsorted(self._hashes, hashes)
         count = np.searchsorted(self._hashes, hashes, side="right") - first
@@ -80,6 +89,15 @@ class StaticJoin:
                 raise ValueError(
                     f"'{name}' is {kind} in the stream and {other} in the table; cast one of them"
                 )
+
+
+def _has_different_keys(table: pa.Table, on: tuple[str, ...]) -> bool:
+    """Whether Arrow can look keys up as we compare them; it takes floats and decimals of other scales for different."""
+    column = table.column(on[0])
+    kind = column.type
+    exact = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    exact = exact or pa.types.is_binary(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return len(on) == 1 and exact and len(pc.unique(column)) == table.num_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Who runs what, where: plans, changes between them, the stages of a batch job. Pure: no Spark, no I/O, no clock."""
 
-from updraft.plan.change import Refusal, drain, move, replan, rescale, without_workers
+from updraft.plan.change import Refusal, drain, move, relocate, replan, rescale, without_workers
 from updraft.plan.diff import Copy, Drop, Holdings, Promote, Step, apply_step, diff, holdings_of, without
 from updraft.plan.initial import initial_plan, split_tasks
 from updraft.plan.model import Instance, Plan, PlanError, TaskKey, Worker
@@ -50,6 +50,7 @@ __all__ = [
     "move",
     "one_by_one",
     "regroup",
+    "relocate",
     "replan",
     "rescale",
     "room_of",

@@ -6,7 +6,7 @@ their number per task: when a task's primary moves, its old worker is the cheape
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from updraft.plan.initial import initial_plan
@@ -95,10 +95,35 @@ def move(
     return _next(plan, {**plan.instances, operator: moved}, here)
 
 
-def drain(plan: Plan, worker: str, workers: Iterable[Worker]) -> Plan | Refusal:
+def relocate(
+    plan: Plan, operator: str, index: int, to_worker: str, workers: Iterable[Worker]
+) -> Plan | Refusal:
+    """One instance as it is, with all its tasks if it has any, on that worker."""
+    here = tuple(workers)
+    problems = _unknown([operator], plan)
+    if not any(worker.id == to_worker for worker in here):
+        problems.append(f"worker '{to_worker}' does not exist; there are {_names(here)}")
+    count = len(plan.instances.get(operator, ()))
+    if not problems and not 0 <= index < count:
+        problems.append(f"operator '{operator}' has no instance {index}; it has {count}")
+    if problems:
+        return Refusal(problems=tuple(problems))
+    moved = tuple(
+        replace(one, worker=to_worker) if one.index == index else one for one in plan.instances[operator]
+    )
+    return _next(plan, {**plan.instances, operator: moved}, here)
+
+
+def drain(
+    plan: Plan,
+    worker: str,
+    workers: Iterable[Worker],
+    lacks: Callable[[Instance, str], int] | None = None,
+) -> Plan | Refusal:
     """Everything off a worker: its instances go as they are to those with the fewest of the operator, then to those
     that hold copies of their tasks, then to those with the least to do. Parallelism stays.
 
+    `lacks` tells how much of an instance's state a worker does not have; with it, the one that has most comes first.
     An extra copy that no remaining worker can take (all of them hold the task) is given up.
     """
     everyone = tuple(workers)
@@ -115,7 +140,8 @@ def drain(plan: Plan, worker: str, workers: Iterable[Worker]) -> Plan | Refusal:
         absent = {
             w.id: sum(w.id not in plan.extra(instance.operator, t) for t in instance.tasks) for w in rest
         }
-        to = min(rest, key=lambda w: (same[w.id], absent[w.id], total[w.id], worker_order(w.id)))
+        far = {w.id: lacks(instance, w.id) if lacks is not None else 0 for w in rest}
+        to = min(rest, key=lambda w: (far[w.id], same[w.id], absent[w.id], total[w.id], worker_order(w.id)))
         instances[instance.operator] = tuple(
             replace(found, worker=to.id) if found.index == instance.index else found
             for found in instances[instance.operator]
@@ -131,6 +157,7 @@ def replan(
     *,
     leaving: Iterable[str] = (),
     moves: Iterable[tuple[str, Sequence[int], str]] = (),
+    relocated: Iterable[tuple[str, int, str]] = (),
 ) -> Plan | Refusal:
     """Everything off the workers that leave, other numbers of instances, then single tasks moved: one plan."""
     gone = sorted(set(leaving), key=worker_order)
@@ -145,18 +172,29 @@ def replan(
     for operator, tasks, to_worker in moves:
         if isinstance(found, Plan):
             found = move(found, graph, operator, tasks, to_worker, rest)
+    for operator, index, to_worker in relocated:
+        if isinstance(found, Plan):
+            found = relocate(found, operator, index, to_worker, rest)
     return replace(found, version=plan.version + 1) if isinstance(found, Plan) else found
 
 
-def without_workers(plan: Plan, lost: Iterable[str], workers: Iterable[Worker], graph: Graph) -> Plan:
-    """The plan without workers that are gone: their instances go where a drain would send them.
+def without_workers(
+    plan: Plan,
+    lost: Iterable[str],
+    workers: Iterable[Worker],
+    graph: Graph,
+    lacks: Callable[[Instance, str], int] | None = None,
+) -> Plan:
+    """The plan without workers that are gone: their instances go where a drain would send them, holders of copies first.
 
     When nothing of the old workers is left, the instances are dealt anew.
     """
     here = tuple(workers)
     left = plan
     for worker in sorted(lost, key=worker_order):
-        found = drain(left, worker, here)
+        if worker not in left.workers():
+            continue  # it only held copies, which went with the first one
+        found = drain(left, worker, here, lacks)
         if isinstance(found, Refusal):
             return replace(initial_plan(graph, here), version=plan.version + 1)
         left = found

@@ -15,7 +15,7 @@ counts as in `load.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 
 from updraft.policy.load import planned_load
@@ -31,25 +31,16 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
     load = planned_load(snapshot, forecast, settings)
     if load is None:
         return hold(snapshot, memory, RULE, "input rate not measured")
-    more = load.rows_per_s / snapshot.input_rows_per_s if snapshot.input_rows_per_s else 1.0
-    predicted = forecast.operators if forecast is not None else {}
-    demands = {
-        o.name: _demand_cores(o, predicted.get(o.name), snapshot.slot_s, settings) * max(1.0, more)
-        for o in snapshot.operators
-    }
+    demands = _demands(snapshot, forecast, load.rows_per_s, settings)
     parallelism = _parallelism(snapshot, demands, load.rows_per_s, settings)
-    held: dict[str, float] = {}
-    unmet: list[str] = []
-    for name, demand in demands.items():
-        count = parallelism[name]
-        held[name] = _held(demand / count, memory.demand_cores.get(name), settings.theta)
-        if demand / count > 1:
-            unmet.append(
-                f"operator '{name}' needs {demand:.1f} cores and may have {count} instances of one core: "
-                "raise its max_parallelism"
-            )
-    stretched = _stretched(snapshot, held, settings)
-    shares = {name: _kept(r, memory.shares.get(name), settings.theta) for name, r in stretched.items()}
+    found = shares_for(snapshot, forecast, memory, settings, parallelism, load.rows_per_s)
+    shares, held = found.by_operator, found.held
+    unmet = [
+        f"operator '{name}' needs {demand:.1f} cores and may have {parallelism[name]} instances of one core: "
+        "raise its max_parallelism"
+        for name, demand in demands.items()
+        if demand / parallelism[name] > 1
+    ]
     workers, wanted = _workers(snapshot, shares, parallelism, settings)
     if workers < wanted:
         unmet.append(f"shares need {wanted} workers, max_workers is {settings.max_workers}")
@@ -63,6 +54,45 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
         expected={"cores": sum(held[name] * parallelism[name] for name in held)},
         memory=replace(memory, demand_cores=held),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundShares:
+    """Cores of each instance by operator, and the demands per instance that they hold for."""
+
+    by_operator: Mapping[str, float]
+    held: Mapping[str, float]
+
+
+def shares_for(
+    snapshot: Snapshot,
+    forecast: Forecast | None,
+    memory: Memory,
+    settings: Settings,
+    parallelism: Mapping[str, int],
+    rows_per_s: float,
+) -> FoundShares:
+    """Shares for a load and a parallelism: raised at once, lowered lazily, in steps of θ."""
+    demands = _demands(snapshot, forecast, rows_per_s, settings)
+    held = {
+        name: _held(demand / parallelism[name], memory.demand_cores.get(name), settings.theta)
+        for name, demand in demands.items()
+    }
+    stretched = _stretched(snapshot, held, settings)
+    shares = {name: _kept(r, memory.shares.get(name), settings.theta) for name, r in stretched.items()}
+    return FoundShares(by_operator=shares, held=held)
+
+
+def _demands(
+    snapshot: Snapshot, forecast: Forecast | None, rows_per_s: float, settings: Settings
+) -> dict[str, float]:
+    """Cores that each operator needs at a load (eq. 1-3)."""
+    more = rows_per_s / snapshot.input_rows_per_s if snapshot.input_rows_per_s else 1.0
+    predicted = forecast.operators if forecast is not None else {}
+    return {
+        o.name: _demand_cores(o, predicted.get(o.name), snapshot.slot_s, settings) * max(1.0, more)
+        for o in snapshot.operators
+    }
 
 
 def cpu_s_per_row(slots: Sequence[Slot]) -> float | None:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from updraft.policy.settings import Settings
 
 
+InstanceId: TypeAlias = tuple[str, int]
+"""(operator, index)"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLoad:
     """One instance over the period of a snapshot."""
@@ -25,6 +29,7 @@ class InstanceLoad:
     tasks: tuple[int, ...] = ()
     utilisation: float | None = None  # share of the time it could have worked in which it did, 0..1
     cores: float | None = None  # CPU seconds per second
+    busy: float | None = None  # share of the time in which it worked
     rows_per_s: float | None = None
     hot_tasks: tuple[tuple[int, float], ...] = ()  # (task, its share of the instance's rows), largest first
     hot_keys: tuple[str, ...] = ()
@@ -103,6 +108,7 @@ class Snapshot:
     period_s: float = 60.0
     slot_s: float = 10.0
     input_rows_per_s: float | None = None
+    latest_rows_per_s: float | None = None  # during the last batch alone
     backlog_rows: float | None = None
     backlog_growth_per_s: float | None = None
     latency_s: float | None = None
@@ -112,6 +118,7 @@ class Snapshot:
         0  # into which that stage is divided; 0: not known, it takes as long on any number of workers
     )
     change_cost_s: float | None = None  # delay that recent changes added, measured
+    traffic: Mapping[tuple[InstanceId, InstanceId], float] = field(default_factory=dict)  # bytes per second
     gaps: tuple[str, ...] = ()  # what is missing, in words
 
     @property
@@ -227,15 +234,17 @@ class Memory:
     workers_asked_s: float | None = None
     demand_cores: Mapping[str, float] = field(default_factory=dict)  # adaptive: r per instance, held
     shares: Mapping[str, float] = field(default_factory=dict)  # as decided last
+    moved_at_s: Mapping[InstanceId, float] = field(default_factory=dict)  # online: when instances moved last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMove:
-    """Tasks of an operator that should run on another worker."""
+    """Tasks of an operator that should run on another worker; a stateless instance has none and is named itself."""
 
     operator: str
     tasks: tuple[int, ...]
     to_worker: str
+    instance: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

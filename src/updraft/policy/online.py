@@ -8,7 +8,8 @@ instance, only if it gains more than a threshold. Else nothing. The move is the 
 
 Deviations: the paper gives no limits for the classes, they are settings; a move that would make its target high, or that
 takes less than half the mean instance from a high worker, is not considered; an instance that moved does not move again for
-`settle_s`, measurements need time to follow; the threshold is a share of all traffic, so that it holds at every load.
+`settle_s`, measurements need time to follow; the threshold is a share of all traffic, so that it holds at every load; where all
+moves gain nothing because traffic is symmetric, one is made all the same, or nothing would ever begin.
 Stateful instances move like others: migration here keeps their state.
 """
 
@@ -90,6 +91,8 @@ class OnlineSettings:
     high_queue_s: float = 5.0
     low_queue_s: float = 1.0
     threshold: float = 0.001  # of all traffic: what a move for communication must save
+    symmetric: float = 0.3  # of all traffic between nodes: so much may be symmetric, and a start is made
+    sideways: float = 0.01  # of all traffic: what that first move may cost
     relief: float = 0.5  # of the mean instance: what a move off a high worker must take from it
     settle_s: float = 30.0
 
@@ -198,10 +201,32 @@ def _balance(
 def _communicate(
     view: OnlineView, low: Sequence[OnlineWorker], memory: OnlineMemory, settings: OnlineSettings
 ) -> OnlineMove | None:
-    """Algorithm 2."""
+    """Algorithm 2. On symmetric traffic between evenly dealt instances every ASC is about zero although much crosses nodes:
+    then a busy instance makes the start, sideways, and the others follow it."""
     total = sum(rate for rate in view.traffic.values())
     movable = [instance for instance in view.instances if instance.key not in memory.moved_at_s]
-    return _best(view, movable, _least_loaded(low), settings, least_asc=settings.threshold * total)
+    targets = _least_loaded(low)
+    gaining = _best(view, movable, targets, settings, least_asc=settings.threshold * total)
+    if gaining is not None or memory.moved_at_s or _crossing(view) < settings.symmetric * total:
+        return gaining
+    mine: dict[Key, float] = {}
+    for pair, rate in view.traffic.items():
+        for key in pair:
+            mine[key] = mine.get(key, 0.0) + rate
+    busy = [i for i in movable if mine.get(i.key, 0.0) >= 2 * total / max(1, len(view.instances))]
+    start = _best(view, busy, targets, settings, least_asc=-settings.sideways * total)
+    return start if start is not None and start.asc <= settings.sideways * total else None
+
+
+def _crossing(view: OnlineView) -> float:
+    """Bytes per second between nodes."""
+    node_of = {worker.id: worker.node for worker in view.workers}
+    home = {i.key: node_of[i.worker] for i in view.instances if i.worker in node_of}
+    return sum(
+        rate
+        for (sender, receiver), rate in view.traffic.items()
+        if sender in home and receiver in home and home[sender] != home[receiver]
+    )
 
 
 def _best(

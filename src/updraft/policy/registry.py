@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from updraft.errors import UpdraftError
-from updraft.policy import adaptive, joint, static, symbiotic, threshold
+from updraft.policy import adaptive, joint, moving, static, symbiotic, threshold, updraft
 from updraft.policy.settings import Settings
 from updraft.policy.steady import steadied
 
@@ -27,10 +27,17 @@ class Policy:
     summary: str
     decide: Decide
     proactive: bool | None = None  # None: as set
+    enforces: bool = False  # it decides by CPU shares: a run enforces them without being asked to
+    scale_in_after_s: float | None = None  # at most so long, as its scale-ins cost little; None: as set
 
     def settings(self, settings: Settings) -> Settings:
         """The settings this policy runs with."""
-        return settings if self.proactive is None else replace(settings, proactive=self.proactive)
+        if self.proactive is not None:
+            settings = replace(settings, proactive=self.proactive)
+        if self.scale_in_after_s is not None:
+            after_s = min(self.scale_in_after_s, settings.stability.scale_in_after_s)
+            settings = replace(settings, stability=replace(settings.stability, scale_in_after_s=after_s))
+        return settings
 
 
 _KNOWN = (
@@ -50,7 +57,19 @@ _KNOWN = (
         proactive=True,
     ),
     Policy(
-        name="adaptive", summary="paper 2: CPU shares for predicted demand", decide=steadied(adaptive.decide)
+        name="adaptive",
+        summary="paper 2: CPU shares for predicted demand",
+        decide=steadied(adaptive.decide),
+        enforces=True,
+    ),
+    Policy(
+        name="online", summary="paper 3: one move a round, for balance or communication", decide=moving.decide
+    ),
+    Policy(
+        name="updraft",
+        summary="our own: the fewest workers for the near future, with an instance on every core of them",
+        decide=updraft.with_moves(steadied(updraft.decide)),
+        scale_in_after_s=30.0,
     ),
 )
 

@@ -66,6 +66,9 @@ class Settings:
     theta: float = 0.2  # paper 2: granularity of a CPU share, in cores
     phi: int = 5  # paper 2: slots of history
     proactive: bool = False  # paper 5: plan for the forecast
+    shares: bool = False  # updraft: decide CPU shares as well; runs that enforce them say so
+    lead_s: float = 20.0  # updraft: from a decision to workers that work; so far ahead it looks
+    least_cores: float = 0.05  # updraft: an instance with less work than this is not split off
     execution: Execution = Execution.STAGES
     min_workers: int = 1
     max_workers: int | None = None
@@ -124,6 +127,9 @@ def _thresholds(s: Settings) -> Iterator[str]:
             yield f"{low} = {getattr(s, low)} must be less than {high} = {getattr(s, high)}"
     if not 0 < s.theta <= 1:
         yield f"theta = {s.theta} must be more than 0 and at most 1 core"
+    for name in ("lead_s", "least_cores"):
+        if not getattr(s, name) > 0:
+            yield f"{name} = {getattr(s, name)} must be more than 0"
     if s.phi < 2:
         yield f"phi = {s.phi} slots give no line; it must be at least 2"
 

@@ -66,6 +66,11 @@ class RunCheckpoint:
     restored_as: str | None = None
     _kept: deque[layout.Kept] = field(default_factory=deque)
     _retired: list[str] = field(default_factory=list)
+    _published: Manifest | None = None  # the last one written in this run; None: as it was opened
+    _opened: Manifest | None = None
+
+    def __post_init__(self) -> None:
+        self._opened = self.manifest
 
     @property
     def path(self) -> str:
@@ -164,6 +169,7 @@ class RunCheckpoint:
         manifest = replace(manifest, committed_at_ms=now_ms)
         self.opened.write_commit(manifest)
         self.published = batch
+        self._published = manifest
         self.manifest = manifest
         self._kept.append(layout.kept_commit(manifest))
         try:
@@ -186,6 +192,15 @@ class RunCheckpoint:
             self._retired += gone
             if self.retain_for_ms is not None:
                 self._spark_log.forget(range(oldest.batch, self._kept[0].batch))
+
+    def go_back(self) -> range:
+        """To the last published commit, because workers were lost with what only they had; the batches to repeat."""
+        before = self.manifest
+        found = self._published or self._opened
+        assert found is not None
+        self.manifest = found
+        self._retired += sorted(referenced(before) - referenced(found))
+        return range(found.batch + 1, before.batch + 1)
 
     def take_retired(self) -> tuple[str, ...]:
         """Segments deleted since the last call, for workers to delete their own copies."""

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from updraft.errors import OperatorFailed, UpdraftError
 from updraft.eventtime import advance_clocks, merge_seen
 from updraft.plan import Plan
+from updraft.plan.shadows import with_shadows
 from updraft.runtime import faults
 from updraft.runtime.checkpoints import RunCheckpoint
 from updraft.runtime.damage import repaired_segments, state_error
@@ -26,7 +27,9 @@ from updraft.runtime.job import BatchJob, JobResult
 from updraft.runtime.progress import BatchSummary, Progress
 from updraft.runtime.reports import Report
 from updraft.runtime.residence import Residence
+from updraft.runtime.shares import ShareTable
 from updraft.runtime.stage import Batch
+from updraft.runtime.storage import Storage
 from updraft.sinks import CallbackSink, ConsoleSink, DiscardSink, MemorySink, ParquetSink, Sink, as_sink
 from updraft.state.manifest import stored_size
 from updraft.state.objects import OBJECT_TABLE
@@ -48,7 +51,11 @@ class Plans(Protocol):
         ...
 
     def repair(self, batch: int) -> bool:
-        """Go on without workers that are gone; False if none is."""
+        """Go on without workers that are gone; False if none is, so that the failure has another cause."""
+        ...
+
+    def take_loss(self) -> bool:
+        """Whether workers were lost since the last call."""
         ...
 
     def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
@@ -72,11 +79,18 @@ class FixedPlan:
     def repair(self, batch: int) -> bool:
         return False
 
+    def take_loss(self) -> bool:
+        return False
+
     def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
         return None
 
     def close(self) -> None:
         self.job.close()
+
+
+class Unpublished(UpdraftError):
+    """Workers were lost with versions that the checkpoint does not have yet: batches since the last commit must be repeated."""
 
 
 class Halt(Exception):
@@ -92,7 +106,9 @@ class Engine:
     plans: Plans
     residence: Residence
     checkpoint: RunCheckpoint
+    storage: Storage
     progress: Progress | None = None
+    shares: ShareTable = field(default_factory=ShareTable)
     should_halt: Callable[[int], bool] = lambda batch_id: False
     failure: UpdraftError | None = None
     batches: int = 0
@@ -142,10 +158,7 @@ class Engine:
         rows_in = 0
         committed = False
         try:
-            job, result, batch = self._run_job(job, frame, batch_id)
-            self._raise_failures(batch_id, result)
-            faults.reach("processed", batch_id)
-            self._deliver(batch_id, result)
+            job, result, batch = self._run_and_deliver(job, frame, batch_id)
             faults.reach("delivered", batch_id)
             clocks = advance_clocks(
                 batch.clocks,
@@ -165,13 +178,36 @@ class Engine:
         faults.reach("committed", batch_id)
         self._account(batch_id, job.plan, result, rows_in, time.perf_counter() - started)
 
-    def _run_job(self, job: BatchJob, frame: DataFrame, batch_id: int) -> tuple[BatchJob, JobResult, Batch]:
+    def _run_and_deliver(
+        self, job: BatchJob, frame: DataFrame, batch_id: int
+    ) -> tuple[BatchJob, JobResult, Batch]:
+        """Run the batch and give sinks its rows; all again if a worker was lost meanwhile: sinks replace what they have."""
+        retired = self.residence.retired(self.checkpoint.take_retired())
+        while True:
+            job, result, batch = self._run_job(job, frame, batch_id, retired)
+            self._raise_failures(batch_id, result)
+            faults.reach("processed", batch_id)
+            try:
+                self._deliver(batch_id, result)
+            except UpdraftError:
+                # A sink's DataFrame reads what the workers hold, so a lost worker ends its job too.
+                if not self.plans.repair(batch_id):
+                    raise
+                job = self.plans.job
+                continue
+            return job, result, batch
+
+    def _run_job(
+        self, job: BatchJob, frame: DataFrame, batch_id: int, retired: tuple[str, ...]
+    ) -> tuple[BatchJob, JobResult, Batch]:
         """Run the batch; again if a worker was lost, or did not have the copies it was thought to have."""
-        drops, retired = self.residence.take_drops(), self.residence.retired(self.checkpoint.take_retired())
+        drops = self.residence.take_drops(_stateful_workers(job.plan))
         while True:
             attempt = self._attempts[batch_id] = (
                 self._attempts.get(batch_id, self.checkpoint.first_attempt) + 1
             )
+            if self.plans.take_loss() and self.checkpoint.published < self.checkpoint.committed:
+                raise Unpublished("workers were lost with state that only they had")
             batch = Batch(
                 id=batch_id,
                 attempt=attempt,
@@ -182,6 +218,7 @@ class Engine:
                 drops=drops,
                 levels=self._levels(job.plan),
                 clocks=self.checkpoint.manifest.clocks,
+                shares=self.shares.now,
             )
             faults.reach("begun", batch_id)
             try:
@@ -197,7 +234,9 @@ class Engine:
     def _distrust_copies(self, plan: Plan, reports: tuple[Report, ...]) -> bool:
         """Whether workers lack state that copies were to give them; they read the checkpoint's from now on."""
         lacking = {
-            report.operator for report in reports if report.failure is not None and report.failure.state
+            report.operator
+            for report in reports
+            if report.failure is not None and report.failure.state and report.shadow_of is None
         }
         planned = {i.worker for name in lacking if name is not None for i in plan.instances[name]}
         changed = [self.residence.distrust(worker) for worker in planned if worker is not None]
@@ -205,8 +244,9 @@ class Engine:
 
     def _levels(self, plan: Plan) -> Mapping[tuple[str, int], Mapping[str, Any]]:
         levels: dict[tuple[str, int], dict[str, Any]] = {}
+        instances = with_shadows(plan, self.graph).plan.instances
         for node in self.graph.stateful:
-            for instance in plan.instances[node.name]:
+            for instance in instances[node.name]:
                 found = {
                     table: self.residence.levels(instance.worker, node.name, table, instance.tasks)
                     for table in _tables(node)
@@ -215,7 +255,12 @@ class Engine:
         return levels
 
     def _raise_failures(self, batch_id: int, result: JobResult) -> None:
-        failures = [report.failure for report in result.reports if report.failure is not None]
+        # A shadow that fails is only a copy that is missing, which is made again by copying.
+        failures = [
+            report.failure
+            for report in result.reports
+            if report.failure is not None and report.shadow_of is None
+        ]
         if not failures:
             return
         first = failures[0]
@@ -268,11 +313,13 @@ class Engine:
         )
 
     def _account(self, batch_id: int, plan: Plan, result: JobResult, rows_in: int, seconds: float) -> None:
-        rows_out = sum(sum(report.rows_to_sinks.values()) for report in result.reports)
+        reports = tuple(report for report in result.reports if report.shadow_of is None)
+        rows_out = sum(sum(report.rows_to_sinks.values()) for report in reports)
         repaired = repaired_segments(result.reports)
         for name in sorted(set(repaired) - self._repaired):
             log.warning("a worker's copy of segment '%s' was damaged; replaced from the checkpoint", name)
         self._repaired.update(repaired)
+        self.shares.heard(result.reports)
         self._attempts.pop(batch_id, None)
         self.batches += 1
         self.rows_in += rows_in
@@ -288,13 +335,17 @@ class Engine:
                     state_rows=state_rows,
                     state_bytes=state_bytes,
                     parallelism=plan.parallelism(),
-                    late_rows=_late_rows(result.reports),
+                    late_rows=_late_rows(reports),
                     watermarks_ms=self.checkpoint.manifest.clocks.watermarks_ms,
-                    reports=result.reports,
+                    reports=reports,
                     plan=plan,
                     repaired=repaired,
                 )
             )
+
+
+def _stateful_workers(plan: Plan) -> set[str]:
+    return {worker for worker in plan.primaries().values() if worker is not None}
 
 
 def _first_cause(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -108,12 +108,18 @@ class InstanceRun:
 
     def _stateful(self, node: StatefulNode, instance: Instance, arrived: Arrived) -> None:
         work = self.report.work.setdefault(node.name, OperatorWork())
+        batch, shadow_of = self.batch, self.report.shadow_of
+        if shadow_of is not None:
+            # To the operator it is the instance itself, or it could come to other results; the checkpoint is the instance's.
+            levels = self.batch.levels.get((node.name, instance.index), {})
+            batch = replace(batch, publish=False, levels={(node.name, shadow_of): levels})
+            instance = replace(instance, index=shadow_of)
         with _Watch(self, node.name, work, _task_text(instance.tasks)):
             done = run_stateful(
                 node=node,
                 instance=instance,
                 arrived=arrived,
-                batch=self.batch,
+                batch=batch,
                 storage=self.storage,
                 watermarks=self._watermarks(node.name),
             )
@@ -122,6 +128,8 @@ class InstanceRun:
         work.rows_out += done.rows.num_rows
         self.report.sealed = dict(done.sealed)
         self.report.repaired = done.repaired
+        if shadow_of is not None:
+            return
         if arrived.num_rows:
             found = carried((*arrived.raw, *arrived.combined), node.tasks, node.keys)
             self.report.task_rows, self.report.hot_keys = found.task_rows, found.hot_keys

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,20 +25,23 @@ from updraft.control import JOURNAL_FILE, ControlError, Journal, serving
 from updraft.control.together import Together
 from updraft.errors import CheckpointError, UpdraftError
 from updraft.operators.duration import Duration, duration_ms
-from updraft.plan import Plan, Worker, initial_plan
+from updraft.placement.copies import replicated
+from updraft.placement.running import Placer
+from updraft.plan import Plan, Refusal, Worker, initial_plan
 from updraft.plan.prune import prune_legs
 from updraft.policy.registry import Policy
 from updraft.policy.settings import Settings
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
-from updraft.runtime.engine import Engine, FixedPlan, Plans
+from updraft.runtime.engine import Engine, FixedPlan, Plans, Unpublished
 from updraft.runtime.frames import leg_frames, leg_schemas, united
 from updraft.runtime.job import BatchJob
 from updraft.runtime.live import LiveOptions, LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress, RunResult
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
-from updraft.runtime.session import start_session
+from updraft.runtime.session import HANG_TIMEOUT_S, start_session
+from updraft.runtime.shares import ShareTable, remove_run_groups
 from updraft.runtime.steered import SteerOptions, Told, steered
 from updraft.runtime.transfer import Transfer
 from updraft.runtime.workers import (
@@ -79,7 +82,9 @@ class RunOptions:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     control: bool = True
     fixed_plan: bool = False
+    hang_timeout: Duration = HANG_TIMEOUT_S
     live: LiveOptions = field(default_factory=LiveOptions)
+    shares: Mapping[str, float] | None = None  # None: not enforced
     steer: SteerOptions = field(default_factory=SteerOptions)
 
     @property
@@ -102,6 +107,13 @@ class RunOptions:
             _ = self.retain_for_ms
         except ValueError as error:
             found.append(f"retain_for={error}")
+        try:
+            if duration_ms(self.hang_timeout) < 1000:
+                found.append(
+                    f"hang_timeout={self.hang_timeout!r} is less than a second; a busy worker would count as lost"
+                )
+        except ValueError as error:
+            found.append(f"hang_timeout={error}")
         if self.live.bytes_per_s < 1:
             found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
@@ -131,7 +143,10 @@ def run(
     stop: threading.Event | None = None,
     control: bool = True,
     fixed_plan: bool = False,
+    hang_timeout: Duration = HANG_TIMEOUT_S,
     copy_bytes_per_s: int | None = None,
+    enforce: bool = False,
+    shares: Mapping[str, float] | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
     policy: str | Policy = "static",
     mode: str = "auto",
@@ -166,7 +181,13 @@ def run(
     progress: called with a `BatchSummary` after every commit. stop: set it to end the run after the current batch.
     control: serve the control API on loopback, for `updraft status`, `rescale`, `move`, `drain` of the same user.
     fixed_plan: the first plan stays for the whole run, and nothing is kept or served that a change would need.
-    copy_bytes_per_s: how fast state may be copied between workers while a new plan is prepared, on average.
+    hang_timeout: a worker that gives no sign of life for so long is taken for lost (seconds, or "20 seconds"). Only where
+        `run` starts Spark itself; a session of your own needs the settings of `runtime.session.hang_settings`.
+    copy_bytes_per_s: how fast state may be copied between workers, for a new plan or for replicas, on average.
+    enforce: every instance works in a cgroup of its own on its worker, within the CPU share that the policy or `shares` gives
+        it, and its CPU use is read from there. Where no cgroup can be made: one warning, and use is only measured.
+        Policy "adaptive" enforces without being asked to.
+    shares: cores for each instance by operator, such as {"count": 0.4} ("source": a partition of the source); implies enforce.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     policy: who decides on parallelism and workers while it runs, by name (docs/policies.md); "static" decides nothing.
     mode: "auto" carries decisions out, "advise" only records them (`updraft decisions`).
@@ -192,7 +213,9 @@ def run(
         spark_conf=dict(spark_conf or {}),
         control=control,
         fixed_plan=fixed_plan,
+        hang_timeout=hang_timeout,
         live=LiveOptions() if copy_bytes_per_s is None else LiveOptions.paced(copy_bytes_per_s),
+        shares=dict(shares or {}) if enforce or shares else None,
         steer=SteerOptions(
             policy=policy,
             mode=mode,
@@ -210,6 +233,8 @@ def run(
     )
     if problems := options.problems():
         raise UpdraftError("run() cannot start: " + "; ".join(problems))
+    if options.shares is None and options.steer.policy_found().enforces:
+        options = replace(options, shares={})
     if isinstance(topology, Topology):
         topology.validate()  # everything that can be wrong without Spark, before Spark starts
     with ExitStack() as stack:
@@ -224,6 +249,8 @@ def run(
         state = stack.enter_context(open_checkpoint(graph, options, session))
         graph = prune_legs(graph)
         engine = _engine(session, graph, state, options, progress)
+        if options.shares is not None:
+            stack.callback(remove_run_groups, session.sparkContext, engine.storage.run_id)
         stack.callback(engine.plans.close)
         if isinstance(engine.plans, LiveTopology):
             engine.plans.abandon = engine.abandon_batch
@@ -277,7 +304,12 @@ def _session(
     if active is not None:
         return active, None
     name = topology.name if isinstance(topology, Topology) else getattr(topology, "__name__", "updraft")
-    return start_session(name, master=options.master, conf=options.spark_conf)
+    return start_session(
+        name,
+        master=options.master,
+        conf=options.spark_conf,
+        hang_timeout_s=duration_ms(options.hang_timeout) / 1000,
+    )
 
 
 def _check_interval(options: RunOptions, session: SparkSession) -> None:
@@ -312,7 +344,12 @@ def _engine(
         )
 
     residence = Residence(state, placed=not embedded and not options.fixed_plan)
-    job = make_job(initial_plan(graph, workers, effective_from=state.committed + 1), workers)
+    placer = Placer(graph=graph)
+    first = _first_plan(graph, workers, state.committed + 1, placer, options.steer.placement)
+    if not options.fixed_plan:
+        first, _ = replicated(first, graph, workers)
+    shares = ShareTable(first.instances, options.shares)
+    job = make_job(first, workers)
     plans: Plans = FixedPlan(job)
     if not options.fixed_plan:
         plans = LiveTopology(
@@ -327,9 +364,18 @@ def _engine(
             release=lambda worker: release_worker(context, worker),
             journal=_journal(state),
             options=options.live,
+            shares=shares,
         )
+        plans.place, plans.placement = placer, options.steer.placement
     return Engine(
-        spark=session, graph=graph, plans=plans, residence=residence, checkpoint=state, progress=progress
+        spark=session,
+        graph=graph,
+        plans=plans,
+        residence=residence,
+        checkpoint=state,
+        storage=storage,
+        progress=progress,
+        shares=shares,
     )
 
 
@@ -340,6 +386,21 @@ def _first_workers(context: SparkContext, steer: SteerOptions) -> tuple[Worker, 
         return found
     most = steer.max_workers if steer.max_workers is not None else len(found)
     return begin_with_workers(context, found, steer.workers or max(1, min(len(found), most)))
+
+
+def _first_plan(
+    graph: Graph, workers: tuple[Worker, ...], batch: int, placer: Placer, placement: str | None
+) -> Plan:
+    """Every operator at its declared parallelism, dealt in turn or by the placement of that name."""
+    plan = initial_plan(graph, workers, effective_from=batch)
+    if placement is None or not workers:
+        return plan
+    placed = placer(placement, replace(plan, version=0, instances={}), plan, workers)
+    for reason in placed.reasons:
+        log.info("placement: %s", reason)
+    if isinstance(placed.plan, Refusal):
+        raise UpdraftError(f"placement '{placement}' has no place for everything: {placed.plan}")
+    return placed.plan
 
 
 def _journal(state: RunCheckpoint) -> Journal | None:
@@ -391,14 +452,19 @@ class _Run:
 
     def go(self) -> RunResult:
         started = time.perf_counter()
-        for batch in self.engine.checkpoint.batches_to_repeat():
-            if not self.stopper.wanted:
-                self._repeat(batch)
+        # Counted from where the repeated batches end.
         limit = None
         if self.options.max_batches is not None:
-            limit = self.engine.checkpoint.committed + self.options.max_batches
-        self.engine.should_halt = lambda batch: self.stopper.wanted or (limit is not None and batch > limit)
-        reason = self._until_end(limit)
+            repeated = self.engine.checkpoint.batches_to_repeat()
+            limit = (
+                max(self.engine.checkpoint.committed, *repeated)
+                if repeated
+                else self.engine.checkpoint.committed
+            )
+            limit += self.options.max_batches
+        reason = None
+        while reason is None:
+            reason = self._catch_up_and_run(limit)
         return RunResult(
             topology=self.engine.graph.name,
             reason=reason,
@@ -410,6 +476,26 @@ class _Run:
             checkpoint=self.engine.checkpoint.path,
             spark_log=self.log,
         )
+
+    def _catch_up_and_run(self, limit: int | None) -> str | None:
+        """Repeat what the checkpoint lacks, then go on until the end; None: begin again after the last published commit.
+
+        That is needed when workers are lost between two commits of a relaxed interval, with versions that only they had.
+        """
+        try:
+            for batch in self.engine.checkpoint.batches_to_repeat():
+                if not self.stopper.wanted:
+                    self._repeat(batch)
+            self.engine.should_halt = lambda batch: (
+                self.stopper.wanted or (limit is not None and batch > limit)
+            )
+            return self._until_end(limit)
+        except Unpublished:
+            repeat = self.engine.checkpoint.go_back()
+            log.warning("batches %d to %d are repeated from the source", repeat.start, repeat.stop - 1)
+            self.engine.failure = None
+            self.engine.ended.clear()
+            return None
 
     def _until_end(self, limit: int | None) -> str:
         """`_watch` of a query that is started again if only a Python process of a source was slow to come up."""
@@ -425,21 +511,27 @@ class _Run:
                 log.warning("a source's Python process took too long to start; the query is started again")
         raise AssertionError("the last attempt returns or raises")
 
-    def _start(self) -> StreamingQuery:
+    def _start(self, *, once: bool = False) -> StreamingQuery:
         self.engine.job_group = None  # every query has its own
         writer = for_each_batch(self.frame.writeStream, self.engine.spark, self.engine.handle)
         writer = writer.option("checkpointLocation", self.engine.checkpoint.spark_path)
-        if self.options.until_idle:
+        if once:
+            writer = writer.trigger(once=True)
+        elif self.options.until_idle:
             writer = writer.trigger(availableNow=True)
         elif self.options.trigger is not None:
             writer = writer.trigger(processingTime=self.options.trigger)
         return writer.start()
 
     def _repeat(self, batch: int) -> None:
-        """Run again one batch that Spark has committed but the checkpoint (with a relaxed interval) has not."""
+        """Run again one batch that Spark has committed but the checkpoint (with a relaxed interval) has not.
+
+        Once: a query that goes on would plan the next batch, whose files a file source then gives to the first new batch
+        on top of its own.
+        """
         self.engine.checkpoint.rewind_spark_to(batch)
         self.engine.should_halt = lambda next_batch: next_batch > batch or self.stopper.wanted
-        self._watch(self._start(), batch)
+        self._watch(self._start(once=True), batch)
         if self.engine.checkpoint.committed >= batch:
             self.engine.checkpoint.forget_rewound(batch)
 

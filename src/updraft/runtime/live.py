@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from updraft.control import (
-    ChangeRecord,
     ChangeRefused,
     ChangeTicket,
     Drain,
@@ -28,6 +27,7 @@ from updraft.control import (
     Preview,
     Replan,
     Request,
+    Rescale,
     UnknownChange,
 )
 from updraft.control.proposals import Place, leaving_of, preview_of, target_of
@@ -45,10 +45,16 @@ from updraft.plan.protocol import (
     Superseded,
     WorkerLost,
 )
+from updraft.plan.replication import Backlog
+from updraft.plan.shadows import with_shadows
 from updraft.runtime.change import ENDED, Change
 from updraft.runtime.checkpoints import RunCheckpoint
+from updraft.runtime.follower import Follower
 from updraft.runtime.job import BatchJob
+from updraft.runtime.keeping import Keeping
+from updraft.runtime.recovery import Recovery
 from updraft.runtime.residence import Residence
+from updraft.runtime.shares import ShareTable
 from updraft.runtime.transfer import Transfer, pause_s
 from updraft.state.manifest import stored_size, task_chains
 from updraft.topology.graph import Graph
@@ -94,8 +100,10 @@ class LiveTopology:
         release: Callable[[str], None],
         journal: Journal | None,
         options: LiveOptions,
+        shares: ShareTable | None = None,
     ) -> None:
         self._graph = graph
+        self._totals = {node.name: node.tasks for node in graph.stateful}
         self._checkpoint = checkpoint
         self._residence = residence
         self._make_job = make_job
@@ -106,11 +114,13 @@ class LiveTopology:
         self.release = release  # gives a worker that has nothing left back to the cluster
         self.journal = journal
         self.place: Place | None = None  # placements by name; None: where the fewest tasks move
+        self.placement: str | None = None  # of rescaled instances
         self.more_status: Callable[[], Mapping[str, Any]] = dict
         self.given_up: Callable[[], frozenset[str]] = (
             frozenset  # workers that topologies beside this one left
         )
         self._options = options
+        self._shares = shares or ShareTable()
         self._turn = threading.RLock()  # whose holder moves a change on
         self._in_batch = threading.Lock()  # held by the engine from begin to commit of a batch
         self._asked = threading.Lock()  # one request at a time
@@ -128,6 +138,26 @@ class LiveTopology:
         self._guard: threading.Thread | None = None
         self.job = job
         self._retired_jobs: list[BatchJob] = []
+        self._abandoned = False  # the guard has cancelled the running batch
+        self._seen_s = time.perf_counter()  # when all planned workers were last seen alive
+        self._known: frozenset[str] = frozenset()  # workers when copies were last placed
+        self._spread_over = 0  # after a loss: so many workers there were
+        self._lost_any = False
+        self._job_is_old = False  # other workers are to have shadows than its program knows
+        replicas = transfer is not None and any(node.replicas > 1 for node in graph.stateful)
+        self._keeping = Keeping(graph, journal, replicas=replicas)
+        self._follower: Follower | None = None
+        if transfer is not None and replicas:
+            self._follower = Follower(
+                kept=self,
+                residence=residence,
+                transfer=transfer,
+                checkpoint=checkpoint,
+                totals=self._totals,
+                workers=workers,
+                bytes_per_s=options.bytes_per_s,
+                window_bytes=options.window_bytes,
+            )
 
     # -- what the engine calls ------------------------------------------------------------------------------------------
 
@@ -138,7 +168,14 @@ class LiveTopology:
         if self._guard is None and self._transfer is not None:
             self._guard = threading.Thread(target=self._watch_batches, name="updraft-guard", daemon=True)
             self._guard.start()
-        self.repair(batch)
+            if self._follower is not None:
+                self._follower.start()
+        self._abandoned = False
+        if not self.repair(batch) and self._job_is_old:
+            with self._turn:
+                self._retired_jobs.append(self.job)
+                self.job = self._make_job(self.job.plan.effective(batch), self._workers())
+        self._job_is_old = False
         change = self._change
         if change is not None and change.is_near:
             started = time.perf_counter()
@@ -149,53 +186,91 @@ class LiveTopology:
         return self.job
 
     def repair(self, batch: int) -> bool:
-        """Take everything off workers that are gone; whether there were any. State then comes from the checkpoint.
+        """Take everything off workers that are gone, first to those that hold copies of their tasks; what these lack comes from
+        the checkpoint. True if there were any, or if the batch was abandoned because of one that is out of the plan by now.
 
         A stage that wants a dead executor would wait for it for as long as `spark.locality.wait.process` says.
         """
         lost = self._lost()
+        abandoned, self._abandoned = self._abandoned, False
         if not lost:
-            return False
-        started = time.time()
+            return abandoned
         with self._turn:
-            change = self._change
-            if change is not None and change.outcome is Outcome.RUNNING:
-                self._over(change, Outcome.FAILED, f"worker {', '.join(sorted(lost))} was lost; ask again")
-            before = self.job.plan
-            workers = self._await_workers()
-            plan = without_workers(before, lost, workers, self._graph)
+            self._give_up_changes(f"worker {', '.join(sorted(lost))} was lost; ask again")
+            recovery = Recovery(
+                id=self._next_id(),
+                lost=tuple(sorted(lost)),
+                before=self.job.plan,
+                silent_s=time.perf_counter() - self._seen_s,
+            )
+            self._keeping.begin(recovery)
+            self._lost_any = True
             for worker in lost:
                 self._residence.lose(worker)
+            workers = self._await_workers()
+            lacks, chains = self._residence.lacks(), task_chains(self._checkpoint.manifest)
+            plan = without_workers(self.job.plan, lost, workers, self._graph, lacks)
+            plan = self._keeping.placed(plan, workers, before=self.job.plan)
+            moved = [
+                replace(i, tasks=(task,))
+                for i in (i for found in plan.instances.values() for i in found)
+                for task in i.tasks
+                if self.job.plan.primary(i.operator, task) in lost
+            ]
+            # A copy that lags is promoted all the same; a worker that has nothing of the task restores it.
+            size = {key: sum(chain.values()) for key, chain in chains.items()}
+            held = [lacks(one, one.worker or "") < size.get((one.operator, one.tasks[0]), 1) for one in moved]
+            recovery.took_over(plan, promoted=held, restored=[not one for one in held])
             self._retired_jobs.append(self.job)
             self.job = self._make_job(plan.effective(batch), workers)
             self._batch_s.clear()
-        if self.journal is not None:
-            self.journal.append(
-                ChangeRecord(
-                    id=self._next_id(),
-                    who="updraft",
-                    request={"kind": "recover", "lost": sorted(lost)},
-                    started_at=started,
-                    outcome=Outcome.DONE,
-                    plan_from=before.version,
-                    plan_to=plan.version,
-                    ended_at=time.time(),
-                    duration_ms=round(1000 * (time.time() - started), 1),
-                )
-            )
-        log.warning("workers %s were lost; plan %d goes on without them", sorted(lost), plan.version)
+            self._spread_over = max(self._spread_over, len(lost) + len(workers))
+            recovery.reached("rerun")
+        self._keeping.write()
+        self._keeping.say(plan)
+        log.warning(
+            "workers %s were lost; plan %d goes on without them (%d tasks from copies, %d from the checkpoint)",
+            sorted(lost),
+            plan.version,
+            recovery.promoted,
+            recovery.restored,
+        )
         return True
 
+    def take_loss(self) -> bool:
+        """Whether workers were lost since the last call."""
+        lost, self._lost_any = self._lost_any, False
+        return lost
+
     def _watch_batches(self) -> None:
-        """Abandon a batch whose worker is gone: Spark would let its tasks wait for it."""
+        """Abandon a batch, and copies, whose worker is gone: Spark would let their tasks wait for it."""
+        assert self._transfer is not None
         while not self._closed.wait(_GUARD_S):
-            if self._in_batch.locked() and time.monotonic() - self._begun_s > _GUARD_S and self._lost():
-                self.abandon()
-                self._closed.wait(1.0)
+            in_batch = self._in_batch.locked() and time.monotonic() - self._begun_s > _GUARD_S
+            if not in_batch and not self._transfer.is_busy:
+                continue
+            alive = self._alive()
+            self._transfer.abandon(alive)
+            if self._running() - alive:
+                if in_batch:
+                    self._abandoned = True
+                    self.abandon()
+                    self._closed.wait(1.0)
+            else:
+                self._seen_s = time.perf_counter()
 
     def _lost(self) -> frozenset[str]:
-        planned = self.job.plan.workers()
-        return frozenset(planned) - self._alive() if planned else frozenset()
+        """Workers that are to run something and are gone; one that only holds copies is `tend`'s business."""
+        planned = self._running()
+        lost = planned - self._alive() if planned else planned
+        if not lost:
+            self._seen_s = time.perf_counter()
+        return lost
+
+    def _running(self) -> frozenset[str]:
+        """Workers without which a batch cannot be run."""
+        instances = with_shadows(self.job.plan, self._graph).plan.instances
+        return frozenset(i.worker for found in instances.values() for i in found if i.worker is not None)
 
     def _await_workers(self) -> tuple[Worker, ...]:
         """The workers there are; if all are gone, Spark may still start new ones."""
@@ -220,10 +295,16 @@ class LiveTopology:
         for job in self._retired_jobs:
             job.close()
         self._retired_jobs.clear()
+        self._keeping.went_on(batch)
+        if self._follower is not None:
+            self._follower.wake()
 
     def close(self) -> None:
         """The run ends: no further change, and the one under way is given up."""
         self._closed.set()
+        if self._follower is not None:
+            self._follower.close()
+        self._keeping.end(Outcome.INTERRUPTED, "the run ended before all copies were rebuilt")
         thread = self._thread
         if thread is not None:
             thread.join(timeout=10)
@@ -236,8 +317,7 @@ class LiveTopology:
 
     def preview(self, request: Request) -> Preview:
         """What a request would do now."""
-        target = target_of(request, self._base(), self._graph, self._workers(), self.place)
-        return self._preview(request, target)
+        return self._target(request)
 
     def apply(self, request: Request, *, who: str) -> ChangeTicket:
         """Begin a change; one in preparation is superseded by it, and its target is where this one starts from."""
@@ -248,8 +328,9 @@ class LiveTopology:
             if before is not None and _phase(before) is Phase.PROMOTED:
                 self._conclude(before)
                 before = self._change
-            target = target_of(request, self._base(), self._graph, self._workers(), self.place)
-            preview = self._preview(request, target)
+            preview = self._target(request)
+            for reason in preview.reasons:
+                log.info("%s", reason)
             with self._turn:
                 change = Change(
                     id=self._next_id(),
@@ -257,7 +338,7 @@ class LiveTopology:
                     request=request,
                     preview=preview,
                     current=self.job.plan,
-                    plans=tuple(strategy_named(request.strategy)(self.job.plan, target)),
+                    plans=tuple(strategy_named(request.strategy)(self.job.plan, preview.target)),
                     started_at=time.time(),
                 )
                 inherited: Migration | None = None
@@ -274,6 +355,10 @@ class LiveTopology:
             )
             self._thread.start()
             return ChangeTicket(change_id=change.id, preview=preview)
+
+    def set_shares(self, cores: Mapping[str, float]) -> bool:
+        """CPU shares of instances by operator, from the next batch on; no plan changes. False: nothing to change."""
+        return self._shares.change(cores)
 
     def _conclude(self, change: Change) -> None:
         """A switch is over with the first commit after it; without batches nobody will come to say so."""
@@ -345,6 +430,8 @@ class LiveTopology:
             "workers": [_worker_json(worker) for worker in self._workers()],
             "state_rows": rows,
             "state_bytes": size,
+            "copies": self._keeping.status(self.job.plan),
+            "shares": self._shares.to_json(),
             "change": change.describe() if change is not None and change.outcome is Outcome.RUNNING else None,
             "last_change": ended[-1].record().to_json() if ended else None,
             **self.more_status(),
@@ -399,13 +486,16 @@ class LiveTopology:
                 return False
             change.round, change.job = number, job
             manifest = self._checkpoint.manifest
+            # Copies are the follower's business: the change waits only for those who are to run something. Of what they
+            # hold as copies by now, they need only the rest.
+            arrived = inherited.arrived() if inherited is not None else {}
             migration, orders = begin(
-                self.job.plan,
-                change.target,
+                replace(self.job.plan, copies={}),
+                replace(change.target, copies={}),
                 batch=manifest.batch,
                 chains=task_chains(manifest),
                 budget_bytes=self._options.window_bytes,
-                arrived=inherited.arrived() if inherited is not None else None,
+                arrived={**arrived, **self._residence.arrived(change.target)},
             )
             self._took(change, migration, orders)
         while change.outcome is Outcome.RUNNING and not self._closed.is_set():
@@ -459,6 +549,8 @@ class LiveTopology:
         self._retired_jobs.append(self.job)
         self.job, change.job = change.job, None
         self.job.plan = self.job.plan.effective(batch)
+        if self._follower is not None:
+            self._follower.wake()
 
     def _follow(self, change: Change) -> None:
         """Tell the change of the last commit."""
@@ -478,24 +570,7 @@ class LiveTopology:
         assert change.migration is not None
         if self._transfer is None:
             raise RuntimeError("an embedded Spark has nothing to copy")
-        refs = {
-            name: ref
-            for table in self._checkpoint.manifest.tables.values()
-            for name, ref in table.refs.items()
-        }
-        # What a batch has merged away meanwhile is ordered again under its new name; the rest of the order is copied.
-        left = [
-            replace(order, segments=tuple(segment for segment in order.segments if segment in refs))
-            for order in orders
-        ]
-        totals = {node.name: node.tasks for node in self._graph.stateful}
-        events = self._residence.transfer(
-            self._transfer,
-            left,
-            refs=refs,
-            totals=totals,
-            workers=change.workers,
-        )
+        events = self._residence.transfer(self._transfer, orders, totals=self._totals, workers=change.workers)
         copied = [event for event in events if isinstance(event, Copied)]
         size = sum(event.bytes for event in copied)
         change.bytes_copied += size
@@ -550,6 +625,70 @@ class LiveTopology:
             self._change = None
         change.over.set()
 
+    # -- copies ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def plan_in_effect(self) -> Plan:
+        """The plan in effect."""
+        return self.job.plan
+
+    def tend(self) -> None:
+        """Place copies that miss a worker, as soon as there is one; let workers forget what nobody needs any more."""
+        alive = self._alive()
+        if not self._turn.acquire(blocking=False):
+            return  # a change or a repair is at it
+        try:
+            if alive != self._known and self._change is None and self._running() <= alive:
+                workers = self._workers()
+                self._forget_holders(frozenset(self.job.plan.workers()) - alive)
+                plan = self._keeping.placed(self.job.plan, workers, before=self.job.plan)
+                self._keeping.say(plan)
+                if not plan.same_placement(self.job.plan):
+                    # Copies are no part of the job, which goes on with them; only shadows need another one.
+                    self.job.plan = replace(plan, version=self.job.plan.version + 1)
+                    self._job_is_old = any(node.active for node in self._graph.stateful)
+                self._known = frozenset(worker.id for worker in workers)
+            change = self._change
+            self._residence.sweep(self.job.plan, *(change.plans if change is not None else ()))
+        finally:
+            self._turn.release()
+        self._spread()
+
+    def _spread(self) -> None:
+        """When lost workers are replaced and copies are whole again, instances go back to as many workers as before."""
+        busy = self._keeping.recovery is not None or self._change is not None
+        if not self._spread_over or busy or len(self._known) < self._spread_over:
+            return
+        self._spread_over = 0
+        request = Rescale(parallelism=self.job.plan.parallelism())
+        try:
+            if dict(self._target(request).target.instances) != dict(self.job.plan.instances):
+                self.apply(request, who="updraft")
+        except ChangeRefused as refusal:
+            log.warning("instances stay where they are after the loss: %s", refusal)
+
+    def _forget_holders(self, lost: frozenset[str]) -> None:
+        """Workers that only held copies are gone: nothing is run again, their copies are made elsewhere."""
+        if not lost:
+            return
+        before, silent_s = self.job.plan, time.perf_counter() - self._seen_s
+        recovery = Recovery(
+            id=self._next_id(), lost=tuple(sorted(lost)), before=before, silent_s=silent_s, after=before
+        )
+        recovery.went_on(self._checkpoint.committed)
+        self._keeping.begin(recovery)
+        for worker in lost:
+            self._residence.lose(worker)
+
+    def followed(self, behind: Backlog, through: int) -> None:
+        """How far copies are behind, and which version all of them have held."""
+        self._keeping.followed(behind, through)
+
+    def _give_up_changes(self, reason: str) -> None:
+        change = self._change
+        if change is not None and change.outcome is Outcome.RUNNING:
+            self._over(change, Outcome.FAILED, reason)
+
     def _base(self) -> Plan:
         """The plan that a new request changes."""
         change = self._change
@@ -557,7 +696,21 @@ class LiveTopology:
             return replace(change.plans[-1], version=max(change.plans[-1].version, self.job.plan.version))
         return self.job.plan
 
-    def _preview(self, request: Request, target: Plan) -> Preview:
+    def _target(self, request: Request) -> Preview:
+        """What a request leads to from the plan that it would change."""
+        said: list[str] = []
+        workers, base, gone = self._workers(), self._base(), leaving_of(request)
+        target = target_of(
+            request,
+            base,
+            self._graph,
+            workers,
+            self.place,
+            placement=self.placement,
+            said=said,
+        )
+        left = tuple(worker for worker in workers if worker.id not in gone)
+        target = self._keeping.placed(target, left, before=base)
         median = self._median_s()
         return preview_of(
             request,
@@ -567,6 +720,7 @@ class LiveTopology:
             window_bytes=self._options.window_bytes,
             bytes_per_s=self._options.bytes_per_s,
             median_batch_ms=None if median is None else 1000 * median,
+            reasons=said,
         )
 
     def _median_s(self) -> float | None:

@@ -7,7 +7,9 @@ maps the next group. The user's own functions stay in the one thread Spark gave 
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -25,6 +27,7 @@ _threads: list[ThreadPoolExecutor] = []
 class _Sent:
     consumer: str
     pieces: tuple[Piece, ...]
+    bytes_to: Mapping[int, int]  # by instance, what goes to its shadows included
     cpu_s: float = 0.0  # of the other thread
 
 
@@ -44,14 +47,18 @@ class Outbox:
         else:
             self._sent.append(self._route(route, rows))
 
+    def threads(self) -> tuple[int, ...]:
+        """OS ids of the threads besides the current one that work for this sender."""
+        return (_thread().submit(threading.get_native_id).result(),) if self.beside else ()
+
     def close(self, report: Report) -> list[Piece]:
         """All pieces in the order they were sent; their bytes go into the report."""
         pieces: list[Piece] = []
         for sent in (one if isinstance(one, _Sent) else one.result() for one in self._sent):
             report.cpu_s += sent.cpu_s
             sizes = report.bytes_to.setdefault(sent.consumer, {})
-            for piece in sent.pieces:
-                sizes[piece.instance] = sizes.get(piece.instance, 0) + len(piece.payload)
+            for instance, size in sent.bytes_to.items():
+                sizes[instance] = sizes.get(instance, 0) + size
             pieces += sent.pieces
         self._sent.clear()
         return pieces
@@ -69,19 +76,24 @@ class Outbox:
         return replace(sent, cpu_s=time.thread_time() - started)
 
     def _route(self, route: Route, rows: pa.Table) -> _Sent:
-        pieces = tuple(
-            Piece(
-                kind=kind,
-                level=route.level,
-                slot=route.slots[instance],
-                edge=route.edge,
-                sender=self.sender,
-                instance=instance,
-                payload=batch.serialize(),
-            )
-            for instance, kind, batch in route_rows(route, rows, self.sender, self._shrinks)
-        )
-        return _Sent(consumer=route.consumer, pieces=pieces)
+        pieces: list[Piece] = []
+        bytes_to: dict[int, int] = {}
+        for instance, kind, batch in route_rows(route, rows, self.sender, self._shrinks):
+            payload = batch.serialize()
+            for to in (instance, *route.shadows.get(instance, ())):
+                bytes_to[instance] = bytes_to.get(instance, 0) + len(payload)
+                pieces.append(
+                    Piece(
+                        kind=kind,
+                        level=route.level,
+                        slot=route.slots[to],
+                        edge=route.edge,
+                        sender=self.sender,
+                        instance=to,
+                        payload=payload,
+                    )
+                )
+        return _Sent(consumer=route.consumer, pieces=tuple(pieces), bytes_to=bytes_to)
 
 
 def _thread() -> ThreadPoolExecutor:

@@ -7,7 +7,7 @@ who gets which task. Nothing here knows Spark.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow as pa
 from updraft.eventtime import EventTime, Feed
 from updraft.operators import Combiner
 from updraft.plan import Plan, lay_out
+from updraft.plan.shadows import with_shadows
 from updraft.plan.stages import Stage, is_exchange
 from updraft.sinks import Wants, as_sink
 from updraft.state.spec import HASH
@@ -40,6 +41,9 @@ class Route:
     combiner: Combiner | None
     task_instances: npt.NDArray[np.uint16]  # by task; empty for stateless consumers
     port: int = 0  # of the consumer
+    shadows: Mapping[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # by instance, those that get the same rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,9 @@ class Program:
     consumers: Mapping[int, str]  # by edge
     event_times: Mapping[str, EventTime]  # by source leg that has one
     feeds: Mapping[str, Feed]  # by operator whose sources all have one
+    shadows: Mapping[tuple[str, int], int] = field(
+        default_factory=dict
+    )  # (operator, index) of a shadow -> whose it is
 
     def incoming(self, consumer: str) -> dict[int, Route]:
         """The routes into an operator, by edge number."""
@@ -86,13 +93,15 @@ class Program:
 
 def build_program(graph: Graph, plan: Plan, cores: Mapping[str | None, int]) -> Program:
     """Wire the graph for a plan."""
-    layout = lay_out(graph, plan, cores)
+    shadowed = with_shadows(plan, graph)
+    layout = lay_out(graph, shadowed.plan, cores)
     routes: dict[str, list[Route]] = {node.name: [] for node in graph.nodes}
     for number, edge in enumerate(graph.edges):
         if is_exchange(edge.grouping):
             level = layout.level_of[edge.consumer]
             slots = layout.stages[level].slots_of(edge.consumer)
-            routes[edge.producer].append(_route(graph, plan, number, edge, level, slots))
+            route = _route(graph, plan, number, edge, level, slots)
+            routes[edge.producer].append(replace(route, shadows=shadowed.of(edge.consumer)))
     return Program(
         topology=graph.name,
         version=plan.version,
@@ -115,6 +124,7 @@ def build_program(graph: Graph, plan: Plan, cores: Mapping[str | None, int]) -> 
         consumers={number: edge.consumer for number, edge in enumerate(graph.edges)},
         event_times=graph.event_times(),
         feeds=graph.feeds(),
+        shadows=shadowed.primary,
     )
 
 

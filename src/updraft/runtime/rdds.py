@@ -6,7 +6,9 @@ PySpark's own RDD methods would do, but pickle every element, add a Python hop p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.java_collections import ListConverter, MapConverter
@@ -118,6 +120,26 @@ class Primitives:
             tag,
         )
         return jvm.org.apache.spark.api.java.JavaRDD(rdd, tag)
+
+    @contextmanager
+    def job_group(self) -> Iterator[str]:
+        """The jobs that this thread starts in the block have a group of their own, which `cancel` ends.
+
+        The group before comes back: a query's thread must keep the one that the query is stopped by.
+        """
+        names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+        before = {name: self._context.getLocalProperty(name) for name in names}
+        group = f"updraft-{uuid.uuid4().hex}"
+        self._context.setJobGroup(group, "copies of state", False)
+        try:
+            yield group
+        finally:
+            for name, value in before.items():
+                self._context.setLocalProperty(name, value)  # type: ignore[arg-type]  # None takes it away
+
+    def cancel(self, group: str) -> None:
+        """End the jobs of a group."""
+        self._context.cancelJobGroup(group)
 
     def collect(self, rdd: Any) -> list[bytes]:
         """All elements, in the driver."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from updraft.state.spec import Sealed, SegmentRef
+from updraft.state.spec import Sealed, SegmentRef, task_ranges, tasks_of_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,13 @@ class Report:
         None  # of the whole worker so far: CPU s, bytes, cores it may use
     )
     repaired: tuple[str, ...] = ()  # segments whose file on this worker was damaged and was replaced
+    share_cores: float | None = None  # that it may use; None: no limit
+    group_cpu_s: float | None = None  # what its group used, all threads; None: not counted by the kernel
+    throttled_s: float | None = None  # for how long its share held it back
+    unenforced: str | None = None  # why shares are not enforced on its worker
+    notes: tuple[str, ...] = ()
     failure: Failure | None = None
+    shadow_of: int | None = None  # the instance whose input this one processed too, its output discarded
 
     def to_json(self) -> bytes:
         """Compact JSON."""
@@ -89,8 +95,13 @@ class Report:
             value["hot_keys"] = self.hot_keys
         if self.process is not None:
             value["process"] = self.process
+        if self.shadow_of is not None:
+            value["shadow_of"] = self.shadow_of
         if self.repaired:
             value["repaired"] = self.repaired
+        for name in ("share_cores", "group_cpu_s", "throttled_s", "unenforced", "notes"):
+            if (found := getattr(self, name)) not in (None, ()):
+                value[name] = found
         if self.failure is not None:
             value["failure"] = [
                 getattr(self.failure, name)
@@ -116,6 +127,7 @@ class Report:
         if "process" in value:
             value["process"] = tuple(value["process"])
         value["repaired"] = tuple(value.get("repaired", ()))
+        value["notes"] = tuple(value.get("notes", ()))
         if failure is not None:
             operator, tasks, reason, trace, state, lost = failure
             value["failure"] = Failure(
@@ -131,6 +143,7 @@ def _sealed_json(sealed: Sealed) -> dict[str, Any]:
         "rows_written": sealed.rows_written,
         "live_rows": sealed.live_rows,
         "state_bytes": sealed.state_bytes,
+        "only": {name: task_ranges(tasks) for name, tasks in sealed.only.items()},
     }
 
 
@@ -141,4 +154,5 @@ def _sealed_from(value: Mapping[str, Any]) -> Sealed:
         rows_written=value["rows_written"],
         live_rows=value["live_rows"],
         state_bytes=value["state_bytes"],
+        only={name: tasks_of_ranges(tasks) for name, tasks in value["only"].items()},
     )

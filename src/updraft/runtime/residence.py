@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from updraft.plan import Plan, Worker
-from updraft.plan.protocol import Copied, CopyFailed, CopySegments
+from updraft.plan import Instance, Plan, Worker
+from updraft.plan.protocol import Copied, CopyFailed, CopyKey, CopySegments
+from updraft.plan.replication import Backlog, backlog
 from updraft.runtime.checkpoints import RunCheckpoint, SealedParts
 from updraft.runtime.reports import Report
 from updraft.runtime.transfer import Transfer
-from updraft.state.copies import Copies
+from updraft.state.copies import Copies, as_sealed
 from updraft.state.manifest import TableKey, task_chains
 from updraft.state.spec import Level, Sealed, SegmentRef
 
@@ -44,22 +46,31 @@ class Residence:
     def sealed(self, reports: Iterable[Report]) -> SealedParts:
         """What a batch sealed, by operator and table, in the manifest's terms."""
         found: dict[TableKey, list[tuple[tuple[int, ...], Sealed]]] = {}
-        with self._lock:
-            for report in sorted(reports, key=lambda r: (r.level, r.slot)):
-                for table, sealed in report.sealed.items():
-                    assert report.operator is not None
-                    parts = self._copies.as_sealed(report.worker, report.tasks, sealed)
-                    found.setdefault((report.operator, table), []).extend(parts)
+        for report in sorted(reports, key=lambda r: (r.level, r.slot)):
+            for table, sealed in report.sealed.items() if report.shadow_of is None else ():
+                assert report.operator is not None
+                with self._lock:
+                    named = self._copies.as_parts(sealed)
+                found.setdefault((report.operator, table), []).extend(as_sealed(report.tasks, named))
         return found
 
     def committed(self, reports: Iterable[Report]) -> None:
         """The batch of these reports is committed: who sealed a segment has it."""
         if not self._placed:
             return
+        found = tuple(reports)
+        made: dict[tuple[str | None, int | None, str], SegmentRef] = {}
         with self._lock:
-            for report in reports:
-                for sealed in report.sealed.values():
+            for report in found:
+                for table, sealed in report.sealed.items() if report.shadow_of is None else ():
+                    made[report.operator, report.instance, table] = sealed.added
                     self._copies.add_whole(report.worker, sealed.added.name)
+            for report in found:
+                for table, sealed in report.sealed.items() if report.shadow_of is not None else ():
+                    whole = made.get((report.operator, report.shadow_of, table))
+                    # Made of the same rows it is the same file; if it is not, the segment itself is copied.
+                    if whole is not None and whole.checksum == sealed.added.checksum:
+                        self._copies.add_twin(report.worker, whole.name, sealed.added)
 
     def retired(self, segments: tuple[str, ...]) -> tuple[str, ...]:
         """Files to delete with segments that no kept commit needs."""
@@ -68,11 +79,45 @@ class Residence:
         with self._lock:
             return (*segments, *self._copies.forget_segments(segments))
 
-    def take_drops(self) -> Mapping[str, tuple[str, ...]]:
-        """By worker, files of tasks it no longer has; handed out once."""
+    def take_drops(self, workers: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+        """Of these workers, files of tasks they no longer have; handed out once."""
         with self._lock:
-            drops, self._drops = self._drops, {}
-        return {worker: tuple(names) for worker, names in drops.items()}
+            drops = {worker: tuple(self._drops.pop(worker, ())) for worker in workers}
+        return {worker: names for worker, names in drops.items() if names}
+
+    def backlog(self, plan: Plan) -> Backlog:
+        """What the copies of a plan lack of the committed version."""
+        chains = task_chains(self._checkpoint.manifest)
+        with self._lock:
+            return backlog(plan, chains, self._copies.has)
+
+    def arrived(self, plan: Plan) -> dict[CopyKey, frozenset[str]]:
+        """What workers that are to run tasks in a plan already hold of them."""
+        chains = task_chains(self._checkpoint.manifest)
+        found: dict[CopyKey, frozenset[str]] = {}
+        with self._lock:
+            for (operator, task), worker in plan.primaries().items():
+                chain = chains.get((operator, task), {})
+                if worker is not None:
+                    held = frozenset(name for name in chain if self._copies.has(worker, name, task))
+                    if held:
+                        found[operator, task, worker] = held
+        return found
+
+    def lacks(self) -> Callable[[Instance, str], int]:
+        """Tells about how many bytes of an instance's committed state a worker would have to read from the checkpoint."""
+        chains = task_chains(self._checkpoint.manifest)
+
+        def lacking(instance: Instance, worker: str) -> int:
+            with self._lock:
+                return sum(
+                    size
+                    for task in instance.tasks
+                    for name, size in chains.get((instance.operator, task), {}).items()
+                    if not self._copies.has(worker, name, task)
+                )
+
+        return lacking
 
     def distrust(self, worker: str) -> bool:
         """A worker could not read a part: from now on it reads whole segments. False if it did so already."""
@@ -87,6 +132,7 @@ class Residence:
         """A worker is gone."""
         with self._lock:
             self._copies.forget_worker(worker)
+            self._drops.pop(worker, None)
 
     def sweep(self, *plans: Plan) -> None:
         """Workers may delete what none of these plans has them hold."""
@@ -107,14 +153,24 @@ class Residence:
         transfer: Transfer,
         orders: Sequence[CopySegments],
         *,
-        refs: Mapping[str, SegmentRef],
         totals: Mapping[str, int],
         workers: Iterable[Worker],
     ) -> list[Copied | CopyFailed]:
-        """Carry out copies; what arrived is used from the switch on."""
+        """Carry out copies; what arrived is used from the switch on. `totals`: tasks by operator."""
+        refs = {
+            name: ref
+            for table in self._checkpoint.manifest.tables.values()
+            for name, ref in table.refs.items()
+        }
+        # What a batch has merged away meanwhile is ordered again under its new name; the rest of the order is copied.
+        left = [
+            replace(order, segments=tuple(segment for segment in order.segments if segment in refs))
+            for order in orders
+        ]
         with self._lock:
-            plan = transfer.plan(orders, refs=refs, totals=totals, find=self._copies.local_levels)
-        arrivals, events = transfer.run(orders, plan, workers)
+            plan = transfer.plan(left, refs=refs, totals=totals, find=self._copies.local_levels)
+            drops = {worker: tuple(self._drops.pop(worker, ())) for worker in plan.receivers}
+        arrivals, events = transfer.run(left, plan, workers, drops)
         with self._lock:
             for arrival in arrivals:
                 if arrival.part is not None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from updraft.java import require_java
 
+HANG_TIMEOUT_S = 30.0
 _LOG_CONFIG = """\
 status = error
 appender.file.type = File
@@ -54,8 +55,22 @@ def settings() -> dict[str, str]:
     }
 
 
+def hang_settings(timeout_s: float) -> dict[str, str]:
+    """Spark gives up on an executor that has sent no heartbeat for so long, at most; the cluster manager replaces it."""
+    step_ms = max(1, round(1000 * timeout_s / 6))
+    return {
+        "spark.executor.heartbeatInterval": f"{step_ms}ms",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": f"{4 * step_ms}ms",
+        "spark.network.timeoutInterval": f"{2 * step_ms}ms",
+    }
+
+
 def start_session(
-    name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
+    name: str,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    hang_timeout_s: float = HANG_TIMEOUT_S,
 ) -> tuple[SparkSession, Path]:
     """A session, and the file its logs go to."""
     require_java()
@@ -65,6 +80,9 @@ def start_session(
     config.write_text(_LOG_CONFIG.format(path=log))
     builder = SparkSession.builder.appName(name).master(master or "local[*]")
     options = f"-Dlog4j2.configurationFile=file:{config}"
-    for key, value in {**settings(), "spark.driver.extraJavaOptions": options, **(conf or {})}.items():
+    # Embedded, the only executor is this process: giving up on it would end the run.
+    hanging = {} if (master or "local").startswith("local") else hang_settings(hang_timeout_s)
+    wanted = {**settings(), **hanging, "spark.driver.extraJavaOptions": options, **(conf or {})}
+    for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate(), log

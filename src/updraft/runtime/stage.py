@@ -21,8 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from updraft.enforce import Shares
 from updraft.eventtime import Clocks, Seen, merge_seen
 from updraft.plan import Instance
+from updraft.runtime.enforcing import enforced
 from updraft.runtime.instances import InstanceRun
 from updraft.runtime.outbox import Outbox
 from updraft.runtime.pieces import END, Kind, Piece, pack, unpack
@@ -61,6 +63,7 @@ class Batch:
         default_factory=dict
     )  # by worker, files of tasks it gave away
     clocks: Clocks = field(default_factory=Clocks)  # event time after the last batch
+    shares: Shares | None = None  # of CPU; None: nothing is enforced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,7 @@ class StageCall:
             operator=instance.operator if instance else None,
             instance=instance.index if instance else None,
             tasks=instance.tasks if instance else (),
+            shadow_of=program.shadows.get((instance.operator, instance.index)) if instance else None,
             worker=self.storage.worker_id(),
             pid=os.getpid(),
             started_ms=time.time() * 1000,
@@ -137,10 +141,13 @@ class StageCall:
             outbox=Outbox(sender=sender, beside=self.level == 0),
             seen=seen,
         )
-        yield run
-        out += run.finish()
+        with enforced(report, self.storage.run_id, self.batch.shares, run.outbox.threads):
+            yield run
+            out += run.finish()
         report.wall_s = time.perf_counter() - started
         report.cpu_s += time.thread_time() - cpu
+        if report.group_cpu_s is not None:
+            report.cpu_s = report.group_cpu_s  # of all threads, such as Arrow's too
         if self.storage.own_directory and not any(piece.kind is Kind.REPORT for piece in out):
             use = worker_use()  # once per partition is enough
             report.process = None if use is None else (use.cpu_s, use.memory_bytes, use.limit_cores)

@@ -21,6 +21,8 @@ from updraft.monitor.feed import Feed
 from updraft.monitor.prometheus import Endpoint
 from updraft.monitor.snapshot import Shape
 from updraft.monitor.store import MetricsStore
+from updraft.placement.model import UnknownStrategy
+from updraft.placement.running import Placer, placement_named
 from updraft.policy.model import InstanceLoad, OperatorLoad
 from updraft.policy.registry import Policy, UnknownPolicy, policy
 from updraft.policy.settings import InvalidSettings, Settings, check, settings_from
@@ -82,6 +84,11 @@ class SteerOptions:
             found += error.problems
         except UnknownPolicy as error:
             found.append(str(error))
+        try:
+            if self.placement is not None:
+                placement_named(self.placement)
+        except UnknownStrategy as error:
+            found.append(str(error))
         if self.mode not in tuple(Mode):
             found.append(f"mode={self.mode!r}: there are {', '.join(Mode)}")
         if not self.period_s > 0:
@@ -130,7 +137,7 @@ def steered(
         store = MetricsStore(None if directory is None else directory / METRICS_FILE, say=log.warning)
         stack.callback(store.close)
         feed = Feed(shape.topology, store, backlog=backlog_of(app))
-        settings = options.settings_found()
+        settings = replace(options.settings_found(), shares=engine.shares.now is not None)
         if is_embedded(context):
             settings = replace(settings, worker_cores=context.defaultParallelism)
         loop = ControlLoop(
@@ -142,7 +149,10 @@ def steered(
             ask_workers=lambda total: _ask(context, shape.topology, total, together),
             idle=lambda: trigger is None and live.resting,
             told=told or (lambda record: None),
+            share=None if engine.shares.now is None else live.set_shares,
         )
+        if isinstance(live.place, Placer):
+            live.place.recent = feed.recent
         engine.progress = both(feed.take, engine.progress)
         live.more_status = lambda: {"steering": loop.status()}
         if options.metrics_port is not None:

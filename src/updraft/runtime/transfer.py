@@ -21,12 +21,13 @@ from updraft.plan.protocol import Copied, CopyFailed, CopySegments
 from updraft.runtime.pieces import END, Kind, Piece, pack, unpack
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.storage import Storage
-from updraft.state.copies import Part
+from updraft.state.copies import Part, part_name
 from updraft.state.slices import concat_rows, earliest_timer_us, rows_of_tasks
 from updraft.state.spec import Level, SegmentRef
 
 _LONG = struct.Struct("!q")
 _SIZE = struct.Struct("<I")
+NO_DROPS: Mapping[str, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +102,13 @@ class ReceiveCall:
 
     storage: Storage
     workers: tuple[str, ...]  # by partition
+    drops: tuple[tuple[str, ...], ...] = ()  # by partition, files nobody needs there any more
 
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
         here = self.storage.worker_id()
         store = self.storage.store()
+        if self.drops and here == self.workers[split]:
+            self.storage.retire(store, self.drops[split])
         for bundle in list(elements)[::2]:
             for piece in unpack(bundle):
                 header, rows = _unpack(piece.payload)
@@ -143,6 +147,7 @@ class Transfer:
         self._spark = primitives
         self._storage = storage
         self._numbers = 0
+        self._flying: dict[str, frozenset[str]] = {}  # by job group, the workers of a copy
 
     def plan(
         self,
@@ -167,7 +172,7 @@ class Transfer:
                 Shipment(
                     segment=segment,
                     batch=refs[segment].batch,
-                    part=f"{segment}~{os.getpid()}-{self._numbers}",
+                    part=part_name(segment, f"{os.getpid()}-{self._numbers}"),
                     tasks=tasks,
                     total=totals[some[0].operator],
                     levels=find(sender, [Level(ref=refs[segment], live=frozenset(tasks))], tasks),
@@ -181,23 +186,54 @@ class Transfer:
         )
 
     def run(
-        self, orders: Sequence[CopySegments], plan: TransferPlan, workers: Iterable[Worker]
+        self,
+        orders: Sequence[CopySegments],
+        plan: TransferPlan,
+        workers: Iterable[Worker],
+        drops: Mapping[str, tuple[str, ...]] = NO_DROPS,
     ) -> tuple[list[Arrival], list[Copied | CopyFailed]]:
         """Copy; returns what arrived and, order by order, what to tell the migration.
 
         An order whose rows nobody holds any more is done at once: the receiver reads them from the checkpoint.
         """
+        if not plan.senders:
+            return [], _outcomes(orders, [])
         locations = {worker.id: worker.location for worker in workers}
-        arrivals = self._ship(plan, locations) if plan.senders else []
+        with self._spark.job_group() as group:
+            self._flying[group] = frozenset({*plan.senders, *plan.receivers})
+            try:
+                arrivals = self._ship(plan, locations, drops)
+            except Exception as error:
+                reason = f"the copy was broken off: {str(error).splitlines()[0]}"
+                return [], [_failed(order, reason) for order in orders]
+            finally:
+                del self._flying[group]
         return arrivals, _outcomes(orders, arrivals)
 
-    def _ship(self, plan: TransferPlan, locations: Mapping[str, str]) -> list[Arrival]:
+    @property
+    def is_busy(self) -> bool:
+        """Whether a copy is under way."""
+        return bool(self._flying)
+
+    def abandon(self, alive: frozenset[str]) -> None:
+        """Break off copies from or to workers that are gone: Spark would let their tasks wait for them."""
+        for group, involved in list(self._flying.items()):
+            if not involved <= alive:
+                self._spark.cancel(group)
+
+    def _ship(
+        self, plan: TransferPlan, locations: Mapping[str, str], drops: Mapping[str, tuple[str, ...]]
+    ) -> list[Arrival]:
         spark = self._spark
         send = SendCall(storage=self._storage, shipments=plan.shipments, receivers=len(plan.receivers))
         rdd = spark.python_stage(spark.placed([locations.get(worker) for worker in plan.senders], 1), send)
         rdd = spark.shuffle(rdd, spark.partitioner(len(plan.receivers)))
         rdd = rdd.zip(spark.placed([locations.get(worker) for worker in plan.receivers], len(plan.senders)))
-        receive = ReceiveCall(storage=self._storage, workers=plan.receivers)
+        receive = ReceiveCall(
+            storage=self._storage,
+            workers=plan.receivers,
+            drops=tuple(drops.get(worker, ()) for worker in plan.receivers) if drops else (),
+        )
         return [_arrival(answer) for answer in spark.collect(spark.python_stage(rdd, receive))]
 
 
@@ -219,10 +255,7 @@ def _outcomes(orders: Sequence[CopySegments], arrivals: Sequence[Arrival]) -> li
     for order in orders:
         mine = [found.get((order.to_worker, segment, order.task)) for segment in order.segments]
         if order.from_worker is not None and not all(mine):
-            reason = problems.get(order.to_worker, "nothing arrived")
-            outcomes.append(
-                CopyFailed(operator=order.operator, task=order.task, worker=order.to_worker, reason=reason)
-            )
+            outcomes.append(_failed(order, problems.get(order.to_worker, "nothing arrived")))
             continue
         # A shipment carries several tasks; each is charged its share of the bytes.
         shares = [
@@ -230,6 +263,10 @@ def _outcomes(orders: Sequence[CopySegments], arrivals: Sequence[Arrival]) -> li
         ]
         outcomes.append(_copied(order, round(sum(shares))))
     return outcomes
+
+
+def _failed(order: CopySegments, reason: str) -> CopyFailed:
+    return CopyFailed(operator=order.operator, task=order.task, worker=order.to_worker, reason=reason)
 
 
 def _copied(order: CopySegments, size: int) -> Copied:

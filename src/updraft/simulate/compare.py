@@ -16,7 +16,7 @@ from updraft.simulate.loads import load
 from updraft.simulate.run import Trial, simulate
 
 OVER, UNDER = "over-provisioned", "under-provisioned"
-SIDES = (OVER, UNDER, "threshold", "joint", "symbiotic", "symbiotic-proactive", "adaptive")
+SIDES = (OVER, UNDER, "threshold", "joint", "symbiotic", "symbiotic-proactive", "adaptive", "updraft")
 LOADS = ("stair", "step", "square", "sine", "season")
 
 

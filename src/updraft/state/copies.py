@@ -20,6 +20,28 @@ class Part:
     ref: SegmentRef
 
 
+def part_name(segment: str, suffix: str) -> str:
+    """The file of a part: it tells its segment."""
+    return f"{segment}~{suffix}"
+
+
+def segment_of(file: str) -> str:
+    """The segment that a file, whole or part, has rows of."""
+    return file.partition("~")[0]
+
+
+def as_sealed(tasks: tuple[int, ...], sealed: Sealed) -> tuple[tuple[tuple[int, ...], Sealed], ...]:
+    """What an instance sealed, in the manifest's terms: a replaced file replaces its segment for the tasks it stood for.
+
+    An instance may read some tasks of a segment from parts and the others from the whole, and merge only one of them.
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for task in tasks:
+        gone = {segment_of(n) for n in sealed.replaced if n not in sealed.only or task in sealed.only[n]}
+        groups.setdefault(tuple(sorted(gone)), []).append(task)
+    return tuple((tuple(mine), replace(sealed, replaced=names)) for names, mine in groups.items())
+
+
 @dataclass(slots=True, kw_only=True)
 class Copies:
     """Who holds what. One thread at a time."""
@@ -28,6 +50,7 @@ class Copies:
     _parts: dict[tuple[str, str], dict[str, Part]] = field(
         default_factory=dict
     )  # (worker, segment) -> by name
+    _twins: dict[str, str] = field(default_factory=dict)  # file that a shadow made -> its segment
 
     def add_whole(self, worker: str, segment: str) -> None:
         """A worker sealed a segment."""
@@ -36,6 +59,22 @@ class Copies:
     def add_part(self, worker: str, part: Part) -> None:
         """A worker got the rows of some tasks."""
         self._parts.setdefault((worker, part.segment), {})[part.ref.name] = part
+
+    def add_twin(self, worker: str, segment: str, ref: SegmentRef) -> None:
+        """A worker made the same file itself, under another name."""
+        self._twins[ref.name] = segment
+        self.add_part(worker, Part(segment=segment, ref=ref))
+
+    def as_parts(self, sealed: Sealed) -> Sealed:
+        """What an instance sealed, with twins named as the parts they are."""
+        twins = {n: part_name(self._twins[n], n) for n in sealed.replaced if n in self._twins}
+        if not twins:
+            return sealed
+        return replace(
+            sealed,
+            replaced=tuple(twins.get(name, name) for name in sealed.replaced),
+            only={twins.get(name, name): tasks for name, tasks in sealed.only.items()},
+        )
 
     def local_levels(self, worker: str, levels: Iterable[Level], tasks: Iterable[int]) -> tuple[Level, ...]:
         """Levels of these tasks as this worker can read them: parts where it has parts, else the whole segment.
@@ -60,35 +99,6 @@ class Copies:
                 found.append(Level(ref=level.ref, live=wanted))
         return tuple(found)
 
-    def as_sealed(
-        self, worker: str, tasks: tuple[int, ...], sealed: Sealed
-    ) -> tuple[tuple[tuple[int, ...], Sealed], ...]:
-        """What an instance sealed, in the manifest's terms: a merged part replaces its segment for the part's tasks."""
-        of_part = {
-            name: part
-            for (holder, _), parts in self._parts.items()
-            if holder == worker
-            for name, part in parts.items()
-        }
-        if not any(name in of_part for name in sealed.replaced):
-            return ((tasks, sealed),)
-        plain = tuple(name for name in sealed.replaced if name not in of_part)
-        replaced: dict[int, tuple[str, ...]] = {
-            task: (
-                *plain,
-                *(
-                    of_part[n].segment
-                    for n in sealed.replaced
-                    if n in of_part and task in of_part[n].ref.tasks
-                ),
-            )
-            for task in tasks
-        }
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for task in tasks:
-            groups.setdefault(replaced[task], []).append(task)
-        return tuple((tuple(mine), replace(sealed, replaced=names)) for names, mine in groups.items())
-
     def forget_segments(self, segments: Iterable[str]) -> list[str]:
         """Segments no version needs any more; returns the files to delete with them."""
         gone = set(segments)
@@ -97,6 +107,8 @@ class Copies:
             self._whole.pop(name, None)
         for worker, segment in [key for key in self._parts if key[1] in gone]:
             files += self._parts.pop((worker, segment))
+        for name in [name for name, segment in self._twins.items() if segment in gone]:
+            del self._twins[name]
         return files
 
     def forget_worker(self, worker: str) -> None:
@@ -110,6 +122,12 @@ class Copies:
         """Workers that hold anything."""
         whole = {worker for workers in self._whole.values() for worker in workers}
         return tuple(sorted(whole | {worker for worker, _ in self._parts}))
+
+    def has(self, worker: str, segment: str, task: int) -> bool:
+        """Whether a worker has a task's rows of a segment on its own disk."""
+        if worker in self._whole.get(segment, ()):
+            return True
+        return any(task in part.ref.tasks for part in self._parts.get((worker, segment), {}).values())
 
     def has_parts(self, worker: str) -> bool:
         """Whether a worker reads anything from parts."""

@@ -150,13 +150,17 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """What one instance's batch added to a table, and which segments its tasks no longer need."""
+    """What one instance's batch added to a table, and which segments its tasks no longer need.
+
+    `only`: of a replaced file of which only some of the instance's tasks were read, those tasks.
+    """
 
     added: SegmentRef
     replaced: tuple[str, ...]
     rows_written: int
     live_rows: int
     state_bytes: int
+    only: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def segment_name(*, operator: str, table: str, instance: int, batch: int, attempt: int) -> str:

@@ -280,7 +280,14 @@ class KeyedTable:
             if self._pending
             else empty_run(self.spec)
         )
-        count = levels_to_merge(sizes, len(changes), forgotten=forgotten)
+        live = [self._live_tasks(level) for level in self.levels]
+        count = levels_to_merge(
+            sizes,
+            len(changes),
+            live=live,
+            new_live=frozenset(self._tasks_in(changes)),
+            forgotten=forgotten,
+        )
         merged = self._remembered(
             merge_all(
                 [changes, *(self._live_part(level) for level in sealed[:count])],
@@ -310,14 +317,15 @@ class KeyedTable:
         stays = [number for number in range(len(self.levels) - count) if sizes[number]]
         kept = tuple(self.levels[number] for number in stays)
         names = {level.ref.name for level in kept}
-        replaced = tuple(level.ref.name for level in self.levels if level.ref.name not in names)
+        gone = [level for level in self.levels if level.ref.name not in names]
         shares = [sizes[number] / max(len(sealed[-1 - number].run), 1) for number in stays]
         self.levels = (*kept, Level(ref=added))
         self._pending = []
         self._sealed = None
         return Sealed(
             added=added,
-            replaced=replaced,
+            replaced=tuple(level.ref.name for level in gone),
+            only={level.ref.name: tuple(sorted(level.live)) for level in gone if level.live is not None},
             rows_written=len(merged),
             live_rows=sum(sizes[number] for number in stays) + len(merged),
             state_bytes=added.bytes
@@ -374,6 +382,10 @@ class KeyedTable:
         while self._pending and len(self._pending[-1]) <= 2 * len(run):
             run = merge(self._pending.pop(), run, default_hash=self._default_hash)
         self._pending.append(run)
+
+    def _live_tasks(self, level: Level) -> frozenset[int]:
+        mine = frozenset(self.mine if level.live is None else level.live)
+        return mine.intersection(level.ref.tasks)
 
     def _live_part(self, level: LiveRun) -> Run:
         if level.live is None:

@@ -18,7 +18,7 @@ from updraft.topology.records import (
     StatelessRecord,
 )
 from updraft.topology.resolve import Resolution, Step, resolve
-from updraft.topology.scale import groupings, scale
+from updraft.topology.scale import ACTIVE, groupings, scale
 
 
 def source_legs(app: Topology) -> tuple[DeclaredLeg, ...]:
@@ -133,6 +133,7 @@ def _operator(record: OperatorRecord, name: str, step: Step) -> MapNode | Statef
         min_parallelism=numbers.min_parallelism,
         max_parallelism=numbers.max_parallelism or numbers.tasks,
         replicas=numbers.replicas,
+        active=numbers.replication == ACTIVE,
         more_inputs=tuple(_known(schema) for schema in step.more_inputs),
     )
 

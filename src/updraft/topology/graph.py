@@ -75,6 +75,7 @@ class StatefulNode:
     min_parallelism: int
     max_parallelism: int
     replicas: int
+    active: bool = False  # copies process the same input, instead of getting what it changed
     more_inputs: tuple[pa.Schema, ...] = ()  # schemas of ports 1, 2, ..; `input_schema` is that of port 0
 
     def schema_of(self, port: int) -> pa.Schema:

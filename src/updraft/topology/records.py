@@ -61,6 +61,7 @@ class StatefulOptions(MapOptions, total=False):
 
     tasks: int
     replicas: int
+    replication: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Options:
     min_parallelism: int | None = None
     max_parallelism: int | None = None
     replicas: int | None = None
+    replication: str | None = None
 
     @property
     def scaled(self) -> bool:
@@ -81,7 +83,8 @@ class Options:
 
     def numbers(self) -> Mapping[str, Any]:
         """The given numeric options."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}
+        words = ("name", "replication")
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in words}
         return {name: value for name, value in values.items() if value is not None}
 
 

@@ -9,6 +9,7 @@ from updraft.topology.records import Grouping, OperatorRecord, StatelessRecord
 
 DEFAULT_TASKS = 32
 DEFAULT_PARALLELISM = 2
+DELTA, ACTIVE = "delta", "active"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class Scale:
     min_parallelism: int
     max_parallelism: int | None  # None: no limit (stateless operators only)
     replicas: int
+    replication: str
 
 
 def groupings(record: OperatorRecord) -> tuple[Grouping, ...]:
@@ -45,11 +47,14 @@ def scale(record: OperatorRecord) -> Scale:
         min_parallelism=lowest,
         max_parallelism=highest,
         replicas=options.replicas or 1,
+        replication=options.replication or DELTA,
     )
 
 
 def scale_problems(who: str, record: OperatorRecord) -> Iterator[str]:
     """Numbers that are no counts, or that contradict each other."""
+    if record.options.replication not in (None, DELTA, ACTIVE):
+        yield f"{who}: replication={record.options.replication!r} is unknown; choose '{DELTA}' or '{ACTIVE}'"
     given = record.options.numbers()
     bad = {name: value for name, value in given.items() if type(value) is not int or value < 1}
     for name, value in bad.items():

@@ -224,7 +224,7 @@ class Stream:
         return replace(self, inputs=tuple(replace(i, grouping=grouping, keys=()) for i in self.inputs))
 
     def _map(self, fn: TableFn, label: str, options: Mapping[str, Any], **more: Any) -> Stream:
-        made = _options(self.topology, label, options, ("tasks", "replicas"))
+        made = _options(self.topology, label, options, ("tasks", "replicas", "replication"))
         record = self.topology.record(
             lambda n: MapRecord(id=n, inputs=self.inputs, fn=fn, label=label, options=made, **more)
         )
@@ -272,6 +272,7 @@ class _Aggregating:
         min_parallelism: int | None = None,
         max_parallelism: int | None = None,
         replicas: int | None = None,
+        replication: str | None = None,
         **named: Agg,
     ) -> Stream:
         """Several aggregates at once: `aggregate(n=ud.count(), total=ud.sum("price"))`.
@@ -285,6 +286,7 @@ class _Aggregating:
             min_parallelism=min_parallelism,
             max_parallelism=max_parallelism,
             replicas=replicas,
+            replication=replication,
         )
         return self._record("aggregate", {**(aggs or {}), **named}, options)
 
@@ -296,7 +298,8 @@ class _Aggregating:
 class KeyedStream(_Aggregating):
     """Rows divided by key. Every operator here is stateful and emits one row per key it touched in a batch.
 
-    Options: name, tasks (32), parallelism, min_parallelism, max_parallelism, replicas (1).
+    Options: name, tasks (32), parallelism, min_parallelism, max_parallelism, replicas (1),
+    replication ("delta" or "active").
     """
 
     topology: Topology

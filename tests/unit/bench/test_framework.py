@@ -15,7 +15,8 @@ from updraft.bench.side import SideFailed, run_side, telling
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        UnknownBench, match=r"no benchmark 'speed'.*latency, migrate, place-scale, rescale, state-size"
+        UnknownBench,
+        match=r"no benchmark 'speed'.*latency, migrate, monitor, place, place-scale, recover, replicate, rescale",
     ):
         run_bench("speed")
 

@@ -130,8 +130,9 @@ def test_every_kind_has_a_query_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_topologies_are_valid(kind: str) -> None:
-    app = window_updraft.topology({"kind": kind, "input": "in", "instances": 2}, "out")
+def test_topologies_are_valid(kind: str, tmp_path: Path) -> None:
+    KINDS[kind].write(tmp_path / "in", 1, 100, 1)
+    app = window_updraft.topology({"kind": kind, "input": str(tmp_path / "in"), "instances": 2}, "out")
     assert isinstance(app, ud.Topology)
     compile_topology(app)
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from updraft.cli import app
-from updraft.cli.run import parse_settings, parse_trigger
+from updraft.cli.run import parse_settings, parse_shares, parse_trigger
 from updraft.errors import UpdraftError
 
 COMMANDS = [
@@ -132,3 +132,9 @@ def test_trigger_is_a_duration(runner: CliRunner) -> None:
     result = runner.invoke(app, ["run", "x", "--trigger", "soon"])
     assert result.exit_code == 2
     assert "--trigger 'soon' is not a duration" in result.stderr
+
+
+def test_shares_are_cores_by_operator() -> None:
+    assert parse_shares(["count=0.4", "a=b=1"]) == {"count": 0.4, "a=b": 1.0}
+    with pytest.raises(UpdraftError, match=r"OP=CORES, such as count=0.4; got: count, =1, x=much"):
+        parse_shares(["count", "=1", "x=much", "ok=1"])

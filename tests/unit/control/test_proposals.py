@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.unit.plan.build import graph, stateful, workers
+from dataclasses import replace
 
-from updraft.control import ChangeRefused, Drain, Move, Rescale
+import pytest
+from tests.unit.plan.build import graph, stateful, stateless, workers
+
+from updraft.control import ChangeRefused, Drain, Move, PlaceAgain, Replan, Rescale
 from updraft.control.proposals import preview_of, target_of
-from updraft.plan import Plan, initial_plan
+from updraft.placement.running import Placed
+from updraft.plan import Plan, Refusal, Worker, initial_plan
 
 GRAPH = graph(stateful("count", tasks=8, parallelism=2, highest=6))
 WORKERS = workers("0", "1", "2")
@@ -57,3 +60,54 @@ def test_a_drained_worker_is_not_used() -> None:
     (first, *_) = PLAN.workers()
     target = target_of(Drain(worker=first), PLAN, GRAPH, WORKERS)
     assert first not in target.workers()
+
+
+class TestPlacement:
+    """Placement by name: asked for, or the run's own for rescales."""
+
+    def placed(self, name: str, now: Plan, wanted: Plan, workers: tuple[Worker, ...]) -> Placed:
+        """Everything on the last worker."""
+        moved = {
+            operator: tuple(replace(one, worker=workers[-1].id) for one in found)
+            for operator, found in wanted.instances.items()
+        }
+        if name == "sticky":
+            return Placed(plan=Refusal(problems=("no place",)), reasons=())
+        return Placed(plan=replace(wanted, instances=moved), reasons=(f"by {name}",))
+
+    def test_again(self) -> None:
+        said: list[str] = []
+        target = target_of(PlaceAgain(placement="traffic"), PLAN, GRAPH, WORKERS, self.placed, said=said)
+        assert target.workers() == ("2",)
+        assert target.parallelism() == PLAN.parallelism()
+        assert target.version == PLAN.version + 1
+        assert said == ["by traffic"]
+
+    def test_of_a_rescale_is_the_runs_own(self) -> None:
+        request = Rescale(parallelism={"count": 4})
+        target = target_of(request, PLAN, GRAPH, WORKERS, self.placed, placement="even")
+        assert (target.parallelism(), target.workers()) == ({"count": 4}, ("2",))
+        assert len(target_of(request, PLAN, GRAPH, WORKERS, self.placed).workers()) > 1
+
+    def test_a_drain_and_a_move_say_where_themselves(self) -> None:
+        move = Move(operator="count", tasks=(0,), to_worker="1")
+        assert "2" not in target_of(move, PLAN, GRAPH, WORKERS, self.placed, placement="even").workers()
+
+    def test_what_has_no_place_is_refused(self) -> None:
+        with pytest.raises(ChangeRefused, match="no place"):
+            target_of(PlaceAgain(placement="sticky"), PLAN, GRAPH, WORKERS, self.placed)
+        with pytest.raises(ChangeRefused, match="one worker: there is nothing to place"):
+            target_of(PlaceAgain(placement="even"), PLAN, GRAPH, (), self.placed)
+        with pytest.raises(ChangeRefused, match="knows no placement 'even'"):
+            target_of(PlaceAgain(placement="even"), PLAN, GRAPH, WORKERS)
+
+    def test_single_instances_move_in_a_replan(self) -> None:
+        app = graph(stateless("split", parallelism=2), stateful("count", tasks=8, parallelism=2))
+        plan = initial_plan(app, WORKERS)
+        request = Replan(parallelism={}, relocated=(("split", 1, "2"),))
+        target = target_of(request, plan, app, WORKERS)
+        assert [one.worker for one in target.instances["split"]] == [plan.instances["split"][0].worker, "2"]
+        assert target.instances["count"] == plan.instances["count"]
+        for wrong, said in ((("split", 9, "2"), "no instance 9"), (("split", 0, "x"), "worker 'x'")):
+            with pytest.raises(ChangeRefused, match=said):
+                target_of(Replan(parallelism={}, relocated=(wrong,)), plan, app, WORKERS)

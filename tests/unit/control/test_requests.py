@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from updraft.control import BadRequest, Drain, Move, Request, Rescale
+from updraft.control import BadRequest, Drain, Move, PlaceAgain, Request, Rescale
 from updraft.control.requests import parse_request, request_text
 
 
@@ -16,6 +16,7 @@ from updraft.control.requests import parse_request, request_text
         ("rescale", Rescale(parallelism={"b": 2, "a": 4}, strategy="batched:3"), "rescale a=4 b=2"),
         ("move", Move(operator="a", tasks=(3, 7, 8), to_worker="2"), "move a:3,7-8 --to 2"),
         ("drain", Drain(worker="1", release=False), "drain 1 --no-release"),
+        ("place", PlaceAgain(placement="traffic:2", strategy="one_by_one"), "place --strategy traffic:2"),
     ],
 )
 def test_what_is_written_is_read_back(kind: str, request_: Request, text: str) -> None:
@@ -65,3 +66,9 @@ def test_all_problems_are_told_at_once() -> None:
 )
 def test_what_is_no_request(kind: str, body: dict[str, Any], count: int) -> None:
     assert len(problems(kind, body)) == count
+
+
+def test_an_unknown_placement_lists_the_known_ones() -> None:
+    (found,) = problems("place", {"placement": "trafic"})
+    assert "choose one of: even, replica_aware, resource, separated, sticky, traffic" in found
+    assert problems("place", {}) == ("'placement' is missing; it must be a placement's name such as traffic",)

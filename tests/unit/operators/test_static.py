@@ -40,6 +40,29 @@ def test_equals_a_double_loop(how: str, rows: list[Any], table: list[Any]) -> No
     assert [tuple(row.values()) for row in join(stream).to_pylist()] == expected
 
 
+@pytest.mark.parametrize("how", HOWS)
+@given(
+    rows=st.lists(st.sampled_from([1, 2, 3, None]), max_size=12),
+    table=st.lists(st.sampled_from([1, 2, 4, None]), max_size=5, unique=True),
+)
+@settings(max_examples=50, deadline=None)
+def test_one_key_that_occurs_once_equals_a_double_loop(how: str, rows: list[Any], table: list[Any]) -> None:
+    stream = pa.table({"b": pa.array(rows, pa.int64()), "n": list(range(len(rows)))})
+    cities = pa.array([f"c{n}" for n in range(len(table))], pa.string())
+    join = StaticJoin(table=pa.table({"b": pa.array(table, pa.int64()), "city": cities}), on=("b",), how=how)
+    expected: list[tuple[Any, ...]] = []
+    for n, key in enumerate(rows):
+        met = key is not None and key in table
+        match how:
+            case "semi" | "anti":
+                expected += [(key, n)] if met == (how == "semi") else []
+            case _ if met:
+                expected.append((key, n, f"c{table.index(key)}"))
+            case "left":
+                expected.append((key, n, None))
+    assert [tuple(row.values()) for row in join(stream).to_pylist()] == expected
+
+
 class Frame:
     """As much of a DataFrame as is looked at before a run."""
 

@@ -202,3 +202,34 @@ def test_a_skewed_load_is_balanced_within_ten_moves_and_then_left_alone() -> Non
     before = mean_cpu()
     assert rounds(measure, where, 60) <= 10
     assert mean_cpu() >= 1.51 * before
+
+
+def test_symmetric_traffic_is_begun_with_and_then_followed() -> None:
+    """Evenly dealt, everybody talks to everybody: nothing gains at first, and in the end nothing crosses nodes."""
+    workers = [worker("a1", 0.2), worker("b1", 0.2)]
+    keys = [("s", index) for index in range(4)] + [("t", index) for index in range(6)]
+    where = {key: ("a1", "b1")[key[1] % 2] for key in keys}
+    flows = {(s, t): 10.0 for s in keys[:4] for t in keys[4:]}
+    memory, moves = OnlineMemory(), 0
+    for turn in range(12):
+        here = [instance(*key, where[key]) for key in keys]
+        found = decide_online(
+            replace(view(workers, here, traffic=flows), taken_at_s=100.0 + 5 * turn), memory
+        )
+        memory = found.memory
+        if found.move is None:
+            break
+        where[found.move.instance] = found.move.to_worker
+        moves += 1
+    assert len(set(where.values())) == 1
+    assert moves == 5
+    here = [instance(*key, where[key]) for key in keys]
+    settled = decide_online(replace(view(workers, here, traffic=flows), taken_at_s=1000.0), memory)
+    assert settled.move is None
+
+
+def test_little_traffic_between_nodes_needs_no_start() -> None:
+    workers = [worker("a1", 0.2), worker("b1", 0.2)]
+    here = [instance("s", 0, "a1"), instance("t", 0, "a1"), instance("s", 1, "b1"), instance("t", 1, "b1")]
+    flows = {(("s", 0), ("t", 0)): 100.0, (("s", 1), ("t", 1)): 100.0, (("s", 0), ("t", 1)): 30.0}
+    assert decide_online(view(workers, here, traffic=flows)).move is None

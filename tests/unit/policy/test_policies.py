@@ -169,7 +169,10 @@ def test_heavy_task_bounds_what_instances_can_share() -> None:
 
 
 def test_unknown_policy_lists_the_known() -> None:
-    with pytest.raises(UnknownPolicy, match="there is no policy 'magic'; there are: adaptive, joint, static"):
+    with pytest.raises(
+        UnknownPolicy,
+        match="there is no policy 'magic'; there are: adaptive, joint, online, static, symbiotic",
+    ):
         policy("magic")
 
 
@@ -188,7 +191,7 @@ def test_embedded_spark_has_no_workers_to_decide_on(name: str) -> None:
     chosen = policy(name)
     found = chosen.decide(seen, None, Memory(), chosen.settings(Settings(worker_cores=2)))
     assert found.workers == 0
-    assert name == "static" or found.parallelism["a"] > 1
+    assert name in ("static", "online") or found.parallelism["a"] > 1
 
 
 def test_one_topology_is_changed_per_round() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -153,6 +158,89 @@ def test_what_nobody_holds_is_not_sent(tmp_path: Path) -> None:
     (event,) = _outcomes(orders, [])
     assert isinstance(event, Copied)
     assert event.bytes == 0
+
+
+class Waiting:
+    """Stands for Spark: a job that ends only when its group is cancelled, as one that waits for a dead executor."""
+
+    def __init__(self) -> None:
+        self.cancelled = threading.Event()
+        self.groups: list[str] = []
+
+    @contextmanager
+    def job_group(self) -> Iterator[str]:
+        yield "copies"
+
+    def cancel(self, group: str) -> None:
+        self.groups.append(group)
+        self.cancelled.set()
+
+    def collect(self, _rdd: object) -> list[bytes]:
+        assert self.cancelled.wait(30)
+        raise RuntimeError("Job 7 cancelled\nand a stack")
+
+    def placed(self, *_: object) -> Waiting:
+        return self
+
+    python_stage = shuffle = partitioner = zip = placed
+
+
+def test_a_copy_whose_worker_dies_is_broken_off(tmp_path: Path) -> None:
+    ref = sealed(at(tmp_path, "1").store(), 1)
+    spark = Waiting()
+    transfer = Transfer(spark, at(tmp_path, "1"))  # type: ignore[arg-type]
+    orders = [order(0, "2", ref.name), order(1, "2", ref.name)]
+    copies = Copies()
+    copies.add_whole("1", ref.name)
+    plan = transfer.plan(orders, refs={ref.name: ref}, totals={"op": TASKS}, find=copies.local_levels)
+    told: list[object] = []
+    copying = threading.Thread(target=lambda: told.extend(transfer.run(orders, plan, [])))
+    copying.start()
+    while not transfer.is_busy:
+        copying.join(0.01)
+    transfer.abandon(frozenset({"1", "2", "3"}))  # all there: nothing happens
+    assert not spark.groups
+    transfer.abandon(frozenset({"1", "3"}))
+    copying.join(30)
+    assert spark.groups == ["copies"]
+    assert not transfer.is_busy
+    arrivals, events = told
+    assert arrivals == []
+    assert isinstance(events, list)
+    assert [(event.task, event.reason) for event in events] == [
+        (task, "the copy was broken off: Job 7 cancelled") for task in (0, 1)
+    ]
+
+
+def test_a_full_disk_of_the_receiver_fails_the_copy_alone(tmp_path: Path) -> None:
+    ref = sealed(at(tmp_path, "1").store(), 1)
+    copies = Copies()
+    copies.add_whole("1", ref.name)
+    orders = [order(task, "2", ref.name) for task in range(TASKS)]
+    plan = planned(orders, [ref], copies)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, before[1]))  # no file may grow beyond this
+        answers = carried_out(tmp_path, plan)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    events = _outcomes(orders, [_arrival(answer) for answer in answers])
+    assert all(isinstance(event, CopyFailed) and "cannot write" in event.reason for event in events)
+    again = _outcomes(orders, [_arrival(answer) for answer in carried_out(tmp_path, plan)])
+    assert all(isinstance(event, Copied) for event in again)  # with space again it works
+
+
+def test_receivers_delete_what_nobody_needs(tmp_path: Path) -> None:
+    ref = sealed(at(tmp_path, "1").store(), 1)
+    old = at(tmp_path, "2").store().path("op/old~1")
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"")
+    receive = ReceiveCall(storage=at(tmp_path, "2"), workers=("2",), drops=(("op/old~1",),))
+    assert list(receive(0, [])) == []
+    assert not old.exists()
+    assert at(tmp_path, "1").store().path(ref.name).exists()
 
 
 def test_the_budget_is_an_average() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from updraft.errors import StateError
 from updraft.state import KeyedTable, LocalStore, TableSpec
-from updraft.state.compaction import levels_to_merge
+from updraft.state.compaction import MAX_DEPTH, MAX_LEVELS, levels_to_merge
 from updraft.state.keys import hash_keys, hash_spread, spread, task_of
 
 SPEC = TableSpec(
@@ -102,3 +102,39 @@ def test_lead_is_part_of_the_shape_only_where_it_is_used() -> None:
     assert plain.fingerprint() != SPEC.fingerprint()
     with pytest.raises(StateError, match="lead is 3"):
         TableSpec(key=SPEC.key, values=SPEC.values, lead=3)
+
+
+ALL = frozenset(range(12))
+
+
+def test_levels_side_by_side_are_not_merged_for_each_other() -> None:
+    """Tasks of three instances come together: three bases of disjoint tasks, none smaller than the others."""
+    thirds = [frozenset(range(4)), frozenset(range(4, 8)), frozenset(range(8, 12))]
+    assert levels_to_merge([300, 300, 300], 20) == 0
+    assert levels_to_merge([300, 300, 300], 20, live=thirds, new_live=ALL) == 0
+    assert (
+        levels_to_merge([300, 300, 300], 160) == 3
+    )  # one above the other: each is small beside what is newer
+    assert levels_to_merge([300, 300, 300], 160, live=thirds, new_live=ALL) == 0
+    assert (
+        levels_to_merge([300, 300, 300], 460, live=thirds, new_live=ALL) == 3
+    )  # more than half of each base is newer
+
+
+def test_small_levels_of_some_tasks_are_merged_where_something_newer_outweighs_them() -> None:
+    low, high = frozenset(range(4)), frozenset(range(4, 8))
+    assert levels_to_merge([500, 500, 40, 15], 20, live=[low, high, high, low], new_live=low | high) == 1
+    assert levels_to_merge([500, 500, 20, 15], 20, live=[low, high, high, low], new_live=low | high) == 2
+    assert levels_to_merge([500, 500, 20, 35], 20, live=[low, high, high, low], new_live=low | high) == 0
+
+
+def test_there_are_never_too_many_levels() -> None:
+    sizes = [4**n for n in range(14, 0, -1)]
+    deep = levels_to_merge(sizes, 1)
+    assert len(sizes) - deep + 1 <= MAX_DEPTH
+    alone = [frozenset({task}) for task in range(60)]
+    assert 60 - levels_to_merge([1_000] * 60, 1, live=alone, new_live=frozenset(range(60))) + 1 <= MAX_LEVELS
+
+
+def test_levels_of_which_nothing_is_live_are_merged_away() -> None:
+    assert levels_to_merge([0, 0], 0, live=[frozenset(), frozenset()], new_live=frozenset()) == 2

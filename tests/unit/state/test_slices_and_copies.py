@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from updraft.state import KeyedTable, Level, LocalStore, Manifest, TableSpec, advance, levels_for, start
-from updraft.state.copies import Copies, Part
+from updraft.state.copies import Copies, Part, as_sealed, part_name
 from updraft.state.keys import hash_keys, task_of
 from updraft.state.manifest import stored_size, task_chains
 from updraft.state.slices import concat_rows, earliest_timer_us, rows_of_tasks, tasks_in
@@ -26,7 +27,7 @@ def seal(
     manifest: Manifest,
     batch: int,
     instances: dict[tuple[int, ...], str],
-    keys: range,
+    keys: Sequence[int],
     copies: Copies,
 ) -> Manifest:
     """One batch that counts each key once, run by instances (their tasks -> worker)."""
@@ -49,7 +50,7 @@ def seal(
         state.put(rows.append_column("n", pa.array(n.astype(np.int64))), timers_us=timers)
         sealed = state.seal(f"op/state-{worker}-{tasks[0]}-b{batch}", batch)
         assert sealed is not None
-        parts += copies.as_sealed(worker, tasks, sealed)
+        parts += as_sealed(tasks, sealed)
         copies.add_whole(worker, sealed.added.name)
     return advance(manifest, batch, 0, {("op", "state"): parts})
 
@@ -72,7 +73,7 @@ def copy(
         rows = concat_rows(
             rows_of_tasks(store.open(level.ref).batch, level.live or mine, TASKS) for level in levels
         )
-        part = f"{name}~{number}"
+        part = part_name(name, str(number))
         size, checksum = store.write(part, rows)
         ref = SegmentRef(
             name=part,
@@ -161,6 +162,27 @@ def test_any_history_of_moves_reads_the_same_state(
                 needed.setdefault(owner[task], {}).setdefault(name, set()).add(task)
         for worker in copies.workers():
             copies.unneeded(worker, {n: frozenset(t) for n, t in needed.get(worker, {}).items()})
+
+
+def test_merging_the_rest_of_a_segment_keeps_what_is_read_from_a_part(tmp_path: Path) -> None:
+    """A worker reads most tasks of a segment from a part and one from the whole, and merges only the latter."""
+    store, copies, everyone = LocalStore(tmp_path), Copies(), tuple(range(TASKS))
+    manifest = start("t", {("op", "state"): (TASKS, SPEC)})
+    manifest = seal(store, manifest, 0, {everyone: "a"}, range(1000), copies)
+    (base,) = manifest.tables["op", "state"].refs
+    copy(store, manifest, copies, everyone[:-1], "a", "b", 1)
+    owners = task_of(hash_keys([pa.array(range(1000))]), TASKS)
+    again = np.flatnonzero(
+        owners == TASKS - 1
+    ).tolist()  # enough of them to merge what is there of their task
+    manifest = seal(store, manifest, 1, {everyone: "b"}, again, copies)
+    chains = manifest.tables["op", "state"].chains()
+    assert base in chains[0]
+    assert base not in chains[TASKS - 1], "nothing was merged: the case is not met"
+    for worker in ("a", "b", "c"):
+        state = read(store, manifest, copies, everyone, worker).scan()
+        counts = dict(zip(*(state[c].to_pylist() for c in ("k", "n")), strict=True))
+        assert counts == {key: 2 if key in again else 1 for key in range(1000)}
 
 
 def test_what_nobody_needs_is_named_for_deletion(tmp_path: Path) -> None:

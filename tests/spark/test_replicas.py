@@ -1,0 +1,80 @@
+"""Workers of a real cluster are killed and frozen under a topology with replicas: always the rows of a recomputation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.support import SHORT_LIVED_JVM
+from tests.spark.test_live_cluster import write_numbers
+
+import updraft as ud
+from updraft import cluster
+from updraft.testing import assert_equals_recomputation, recompute
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(400)]
+
+DRIVER = Path(__file__).with_name("replicas_on_cluster.py")
+FILES = 1_000
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory, seed: int) -> dict[str, dict[str, Any]]:
+    """What the driver told of each scenario; both run on one cluster of three one-core workers."""
+    directory = tmp_path_factory.mktemp("replicas")
+    tables = write_numbers(directory / "numbers", seed, FILES, keys=20_000, rows=400, fill=True)
+    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", SHORT_LIVED_JVM)
+        with cluster.local_cluster(nodes=3) as running:
+            place = [running.master_url, directory / "numbers", directory, running.name, running.home]
+            done = subprocess.run(
+                [sys.executable, *map(str, [DRIVER, *place, "killed", "frozen"])],
+                capture_output=True,
+                text=True,
+                timeout=350,
+                env={**os.environ, "PYTHONPATH": python_path},
+            )
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {line["scenario"]: {**line, "tables": tables[: line["batches"]]} for line in lines}
+
+
+def _assert_exact(told: dict[str, Any]) -> None:
+    assert "error" not in told, told["error"]
+    assert told["batches"] < FILES
+    rows = [{"number": row["number"], "n": row["n"]} for row in told["rows"]]
+    assert_equals_recomputation(rows, recompute(told["tables"], ["number"], n=ud.count()), ["number"])
+    times: dict[int, int] = {}
+    for row in told["rows"]:  # the second operator saw every update of a key, once
+        assert row["times"] == times.get(row["number"], 0) + 1
+        times[row["number"]] = row["times"]
+
+
+def test_lost_workers_are_replaced_by_holders_of_copies(told: dict[str, dict[str, Any]]) -> None:
+    found = told["killed"]
+    _assert_exact(found)
+    one, two, everyone = found["changes"]
+    for record in (one, two):
+        assert record["request"]["promoted"] > 0
+    assert list(one["phases"]) == ["detect", "replan", "promote", "rerun", "rereplicate", "done"]
+    assert everyone["request"]["restored"] == 2 * 16  # every task of both operators, from the checkpoint
+    assert everyone["request"]["promoted"] == 0
+    assert everyone["twins"] > 0
+
+
+def test_a_frozen_worker_is_replaced_and_harms_nobody_when_it_comes_back(
+    told: dict[str, dict[str, Any]],
+) -> None:
+    found = told["frozen"]
+    _assert_exact(found)
+    record, short, healed = found["changes"]
+    assert record["request"]["promoted"] > 0
+    assert short["missing"] == 2 * 16  # replicas=4 on three nodes
+    assert healed["missing"] < short["missing"]
