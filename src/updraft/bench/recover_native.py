@@ -39,7 +39,8 @@ def recover(request: dict[str, Any]) -> dict[str, Any]:
         last = request["fill"] + request["warm"] + request["settled"]
         log.wait_for(last, _PATIENCE_S)
         usual_ms = _last(query).batchDuration()
-        found = executors(request["cluster"], Path(request["home"]))
+        app = spark.sparkContext.applicationId
+        found = executors(request["cluster"], Path(request["home"]), app)
         victim = found[min(found)]
         log.wait_for(_last(query).batchId() + 1, _PATIENCE_S)
         time.sleep(usual_ms / 2000)

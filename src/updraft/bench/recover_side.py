@@ -112,6 +112,7 @@ def recover(request: dict[str, Any]) -> dict[str, Any]:
     """Fill the state, let copies follow, kill, and again."""
     scratch, label = Path(request["scratch"]), request["label"]
     spark = cluster_session(request["master"])
+    request = {**request, "app": spark.sparkContext.applicationId}
     try:
         watched, stop, out = Watched(), threading.Event(), ud.sinks.memory()
         result: dict[str, Any] = {}
@@ -165,7 +166,7 @@ def _kill(request: dict[str, Any], live: LiveTopology, watched: Watched, count: 
     watched.wait_for(settled + request["settled"])
     (name, home) = (request["cluster"], Path(request["home"]))
     victims = sorted(live.job.plan.workers())[:count]
-    processes = [executors(name, home)[victim] for victim in victims]
+    processes = [executors(name, home, request["app"])[victim] for victim in victims]
     watched.wait_for(watched.last + 1)
     last_before = watched.last
     time.sleep((live.status()["median_batch_ms"] or 300.0) / 2000)

@@ -114,9 +114,12 @@ def cpu_s(request: dict[str, Any]) -> float:
 
 def _family(pid: int) -> set[int]:
     found = {pid}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found |= _family(int(child))
+    try:
+        children = [(task / "children").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return found  # it has ended
+    for child in " ".join(children).split():
+        found |= _family(int(child))
     return found
 
 
