@@ -144,7 +144,7 @@ def test_nexmark(spark: SparkSession, seed: int) -> None:
     events = rows_of(source)
     for query, out in sinks.items():
         wanted = nexmark_oracle.expected(events, query)
-        assert wanted, query
+        assert wanted or query == "q2", query  # every 123rd auction: perhaps none
         rows = latest(out, *KEYS[query]) if KEYS[query] else out.table().to_pylist()
         got = [{name: row[name] for name in wanted[0]} for row in rows]
         assert _rounded(got) == _rounded(wanted), query
