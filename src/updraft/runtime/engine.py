@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from updraft.errors import OperatorFailed, UpdraftError
@@ -290,7 +291,7 @@ class Engine:
                 match sink:
                     case ConsoleSink() | MemorySink():
                         sink.write(output_table(result.outputs, number, schema), batch_id)
-                    case ParquetSink() if result.exchange is None and self._writes_itself(sink):
+                    case ParquetSink() if result.exchange is None and self._writes_itself(sink, schema):
                         sink.write(output_table(result.outputs, number, schema), batch_id)
                     case ParquetSink() | CallbackSink() if result.exchange is None:
                         table = output_table(result.outputs, number, schema)
@@ -308,10 +309,10 @@ class Engine:
                     reason=f"the sink raised {type(error).__name__}: {error}",
                 ) from error
 
-    def _writes_itself(self, sink: ParquetSink) -> bool:
+    def _writes_itself(self, sink: ParquetSink, schema: pa.Schema) -> bool:
         if self._plain_parquet is None:
             self._plain_parquet = writes_plain_parquet(self.spark)
-        return self._plain_parquet and sink.is_local
+        return self._plain_parquet and sink.can_write(schema)
 
     def _rows_in(self, reports: tuple[Report, ...]) -> int:
         legs = [leg.name for leg in self.graph.legs]

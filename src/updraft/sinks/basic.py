@@ -93,6 +93,10 @@ class ParquetSink:
         """Whether the path is of this machine's file system, if that is Spark's default."""
         return self.path.startswith("file:/") or not re.match(r"[A-Za-z][\w+.-]*:/", self.path)
 
+    def can_write(self, schema: pa.Schema) -> bool:
+        """Whether Arrow writes these columns as Spark does: Spark has another form for timestamps without a zone."""
+        return self.is_local and not any(_has_wall_time(column.type) for column in schema)
+
     def write(self, table: pa.Table, batch_id: int) -> None:
         """Write a batch that is here already, as Spark would by default: the same types, replaced as a whole."""
         root = Path(re.sub("^file:/+", "/", self.path))
@@ -112,6 +116,12 @@ class ParquetSink:
     def write_frame(self, frame: Any, batch_id: int) -> None:
         """Write a batch with Spark, so that any file system Spark knows will do."""
         frame.write.mode("overwrite").parquet(f"{self.path.rstrip('/')}/batch_id={batch_id}")
+
+
+def _has_wall_time(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return kind.tz is None
+    return any(_has_wall_time(kind.field(at).type) for at in range(kind.num_fields))
 
 
 @dataclass(slots=True, kw_only=True)

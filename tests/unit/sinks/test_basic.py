@@ -73,6 +73,14 @@ def test_parquet_of_a_batch_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "batch_id=4" / "_SUCCESS").exists()
 
 
+def test_times_without_a_zone_are_left_to_spark() -> None:
+    sink, inside = sinks.parquet("out"), pa.list_(pa.struct([("at", pa.timestamp("us"))]))
+    assert sink.can_write(pa.schema([("at", pa.timestamp("us", "UTC")), ("tags", pa.list_(pa.string()))]))
+    assert not sink.can_write(pa.schema([("at", pa.timestamp("us"))]))
+    assert not sink.can_write(pa.schema([("visits", inside)]))
+    assert not sink.can_write(pa.schema([("by", pa.map_(pa.string(), pa.timestamp("us")))]))
+
+
 def test_paths_of_this_machine() -> None:
     assert [
         sinks.parquet(path).is_local for path in ("out", "/a/b:c", "file:///a", "s3a://a/b", "hdfs:/a")
