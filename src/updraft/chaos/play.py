@@ -128,7 +128,11 @@ class _Stage:
         last = self._finish()
         self.say(f"seed {seed}: verifying {last + 1} batches after {count} events")
         wrong = mistakes(
-            self.scratch / "input", self.scratch / "out", self.scratch / "checkpoint", batches=last + 1
+            self.scratch / "input",
+            self.scratch / "out",
+            self.scratch / "checkpoint",
+            batches=last + 1,
+            interval=self.interval,
         )
         if wrong:
             raise Failed(f"{len(wrong)} mistakes: {'; '.join(wrong[:5])}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 
 from updraft.apps.bank import POSTINGS, TRANSFERS, Bank, Ledger, post
 from updraft.sinks import MemorySink
-from updraft.state import inspect
+from updraft.state import LocalFiles, inspect, read_checkpoint
 from updraft.state.keys import hash_keys
 
 EVENTS = pa.schema([("word", pa.string()), *TRANSFERS])
@@ -142,11 +143,17 @@ class Truth:
         return found
 
 
-def mistakes(source: Path, out: Path, checkpoint: Path, batches: int) -> list[str]:
-    """Everything that is not as a recomputation of the first batches says; empty: all is exact."""
-    truth = Truth()
+def mistakes(source: Path, out: Path, checkpoint: Path, batches: int, interval: int = 1) -> list[str]:
+    """Everything that is not as a recomputation of the first batches says; empty: all is exact.
+
+    The state is that of the newest commit, which with a relaxed interval is of an earlier batch than the last output.
+    """
+    truth, stored = Truth(), Truth()
+    committed = read_checkpoint(LocalFiles(checkpoint)).commits()[-1]
     lists: dict[int, dict[tuple[int, int], tuple[str, int]]] = {}
     wrong: list[str] = []
+    if batches - 1 - committed >= interval:
+        wrong.append(f"the newest commit is of batch {committed}, the last batch is {batches - 1}")
     for batch, path in enumerate(sorted(source.glob("part-*.parquet"))[:batches]):
         words, accounts = truth.add(pq.read_table(path))
         said = [(row["word"], row["count"]) for row in _rows(out / "words", batch)]
@@ -154,6 +161,8 @@ def mistakes(source: Path, out: Path, checkpoint: Path, batches: int) -> list[st
         posted = [(row["account"], row["balance"], row["postings"]) for row in _rows(out / "ledger", batch)]
         due = [(one, truth.balances[one], truth.postings[one]) for one in accounts]
         wrong += _differ(f"batch {batch}, ledger", posted, due)
+        if batch == committed:
+            stored = deepcopy(truth)
         for row in _rows(out / "best", batch):
             mine = lists.setdefault(row["share"], {})
             mine[row["share"], row["rank"]] = (row["word"], row["count"])
@@ -167,12 +176,12 @@ def mistakes(source: Path, out: Path, checkpoint: Path, batches: int) -> list[st
     state = inspect.scan(checkpoint, "ledger")
     held = zip(*(state.column(name).to_pylist() for name in ("account", "balance", "postings")), strict=True)
     wrong += _differ(
-        "ledger state", held, [(one, truth.balances[one], n) for one, n in truth.postings.items()]
+        "ledger state", held, [(one, stored.balances[one], n) for one, n in stored.postings.items()]
     )
     state = inspect.scan(checkpoint, "words")
     (counted,) = (name for name in state.column_names if name != "word")
     counts = zip(state.column("word").to_pylist(), state.column(counted).to_pylist(), strict=True)
-    return wrong + _differ("word state", counts, truth.counts.items())
+    return wrong + _differ("word state", counts, stored.counts.items())
 
 
 def _rows(directory: Path, batch: int) -> Iterator[dict[str, Any]]:
