@@ -17,6 +17,14 @@ from updraft.plan.protocol import Chain, CopyKey, CopySegments
 Has: TypeAlias = Callable[[str, str, int], bool]
 """(worker, segment, task) -> whether the worker has the task's rows of the segment"""
 
+Makes: TypeAlias = Callable[[str, str, int], int | None]
+"""(worker, segment, task) -> bytes from which the worker can make the task's rows of the segment; None: it cannot"""
+
+
+def makes_nothing(worker: str, segment: str, task: int) -> int | None:
+    """Every segment is copied."""
+    return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
@@ -30,8 +38,8 @@ class Backlog:
         return sum(sum(segments.values()) for segments in self.lacking.values())
 
 
-def backlog(plan: Plan, chains: Mapping[TaskKey, Chain], has: Has) -> Backlog:
-    """How far the plan's copies are behind the version of these chains."""
+def backlog(plan: Plan, chains: Mapping[TaskKey, Chain], has: Has, makes: Makes = makes_nothing) -> Backlog:
+    """How far the plan's copies are behind the version of these chains, in bytes to send."""
     lacking: dict[CopyKey, dict[str, int]] = {}
     wanted = 0
     for operator, tasks in sorted(plan.copies.items()):
@@ -39,7 +47,11 @@ def backlog(plan: Plan, chains: Mapping[TaskKey, Chain], has: Has) -> Backlog:
             chain = chains.get((operator, task), {})
             for worker in workers:
                 wanted += 1
-                absent = {name: size for name, size in chain.items() if not has(worker, name, task)}
+                absent = {
+                    name: size if (made := makes(worker, name, task)) is None else min(size, made)
+                    for name, size in chain.items()
+                    if not has(worker, name, task)
+                }
                 if absent:
                     lacking[operator, task, worker] = absent
     return Backlog(wanted=wanted, lacking=lacking)

@@ -152,6 +152,13 @@ class BatchJob:
         call = WarmCall(self._program_id, self._broadcast)
         self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))
 
+    def take_over(self, before: BatchJob) -> None:
+        """Expect batches like those of the job before; else each new plan would learn again, by running a batch twice, that
+        there is much output."""
+        self._leaves_output = before._leaves_output
+        self._try_whole = before._try_whole and not self._locations
+        self._last_bytes = before._last_bytes
+
     def close(self) -> None:
         """Free what workers hold of this plan."""
         self._spark.forget(self._broadcast)

@@ -344,7 +344,16 @@ def _engine(
             output_slots=min(8, context.defaultParallelism) if wants_frames else 0,
         )
 
-    residence = Residence(state, placed=not embedded and not options.fixed_plan)
+    residence = Residence(
+        state,
+        placed=not embedded and not options.fixed_plan,
+        specs={
+            (node.name, table): spec
+            for node in graph.stateful
+            if node.replicas > 1 and not node.active
+            for table, spec in node.tables.items()
+        },
+    )
     placer = Placer(graph=graph)
     first = _first_plan(graph, workers, state.committed + 1, placer, options.steer.placement)
     if not options.fixed_plan:

@@ -63,6 +63,9 @@ log = logging.getLogger("updraft.live")
 _IDLE_S = 0.02  # how often the preparing thread looks for a new commit
 _GUARD_S = 0.25  # how often a running batch's workers are looked at
 _KEPT = 50  # ended changes that `change()` still knows
+FOLLOWED_WINDOWS = (
+    4  # that copies get at a time: no batch waits for them, and a Spark job costs the same for each
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +161,7 @@ class LiveTopology:
                 totals=self._totals,
                 workers=workers,
                 bytes_per_s=options.bytes_per_s,
-                window_bytes=options.window_bytes,
+                window_bytes=FOLLOWED_WINDOWS * options.window_bytes,
             )
 
     # -- what the engine calls ------------------------------------------------------------------------------------------
@@ -175,8 +178,7 @@ class LiveTopology:
         self._abandoned = False
         if not self.repair(batch) and self._job_is_old:
             with self._turn:
-                self._retired_jobs.append(self.job)
-                self.job = self._make_job(self.job.plan.effective(batch), self._workers())
+                self._use(self._make_job(self.job.plan.effective(batch), self._workers()))
         self._job_is_old = False
         change = self._change
         if change is not None and change.is_near:
@@ -223,8 +225,7 @@ class LiveTopology:
             size = {key: sum(chain.values()) for key, chain in chains.items()}
             held = [lacks(one, one.worker or "") < size.get((one.operator, one.tasks[0]), 1) for one in moved]
             recovery.took_over(plan, promoted=held, restored=[not one for one in held])
-            self._retired_jobs.append(self.job)
-            self.job = self._make_job(plan.effective(batch), workers)
+            self._use(self._make_job(plan.effective(batch), workers))
             self._batch_s.clear()
             self._spread_over = max(self._spread_over, len(lost) + len(workers))
             recovery.reached("rerun")
@@ -238,6 +239,12 @@ class LiveTopology:
             recovery.restored,
         )
         return True
+
+    def _use(self, job: BatchJob) -> None:
+        """From the next batch on; the old one is closed when that is committed."""
+        job.take_over(self.job)
+        self._retired_jobs.append(self.job)
+        self.job = job
 
     def take_loss(self) -> bool:
         """Whether workers were lost since the last call."""
@@ -548,8 +555,8 @@ class LiveTopology:
         assert change.job is not None
         change.median_s = self._median_s()
         self._tell(change, Promoted(batch=batch))
-        self._retired_jobs.append(self.job)
-        self.job, change.job = change.job, None
+        self._use(change.job)
+        change.job = None
         self.job.plan = self.job.plan.effective(batch)
         if self._follower is not None:
             self._follower.wake()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from updraft.state.spec import Sealed, SegmentRef, task_ranges, tasks_of_ranges
+from updraft.state.spec import Merge, Sealed, SegmentRef, task_ranges, tasks_of_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +144,7 @@ def _sealed_json(sealed: Sealed) -> dict[str, Any]:
         "live_rows": sealed.live_rows,
         "state_bytes": sealed.state_bytes,
         "only": {name: task_ranges(tasks) for name, tasks in sealed.only.items()},
+        **({} if sealed.merge is None else {"merge": sealed.merge.to_json()}),
     }
 
 
@@ -155,4 +156,5 @@ def _sealed_from(value: Mapping[str, Any]) -> Sealed:
         live_rows=value["live_rows"],
         state_bytes=value["state_bytes"],
         only={name: tasks_of_ranges(tasks) for name, tasks in value["only"].items()},
+        merge=Merge.from_json(value["merge"]) if "merge" in value else None,
     )

@@ -121,7 +121,7 @@ def run_stateful(
     )
     tally = Tally()
     out = _process(node, instance, arrived, batch, tables, objects, watermarks, tally)
-    sealed = _seal(node, instance, batch, store, tables, objects)
+    sealed = _seal(node, instance, batch, storage, store, tables, objects)
     return Done(
         rows=out,
         sealed=sealed,
@@ -215,11 +215,13 @@ def _seal(
     node: StatefulNode,
     instance: Instance,
     batch: Batch,
+    storage: Storage,
     store: LocalStore,
     tables: Mapping[str, KeyedTable],
     objects: ObjectState | None,
 ) -> dict[str, Sealed]:
     sealed: dict[str, Sealed] = {}
+    keep_changes = storage.own_directory and node.replicas > 1 and not node.active
     states: dict[str, KeyedTable | ObjectState] = dict(tables)
     if objects is not None:
         states[OBJECT_TABLE] = objects
@@ -229,7 +231,12 @@ def _seal(
         )
         # The nonce keeps apart two attempts of one Spark task: a zombie must never overwrite what was committed.
         try:
-            done = state.seal(f"{name}-{secrets.token_hex(4)}", batch.id)
+            unique = f"{name}-{secrets.token_hex(4)}"
+            match state:
+                case KeyedTable():
+                    done = state.seal(unique, batch.id, keep_changes=keep_changes)
+                case ObjectState():
+                    done = state.seal(unique, batch.id)
         except OSError as error:
             raise StateError(
                 f"cannot write a segment below {store.root}: {error.strerror or error}; free space or give it back "

@@ -18,7 +18,7 @@ from updraft.control.together import Together
 from updraft.errors import UpdraftError
 from updraft.monitor.convert import shape_of
 from updraft.monitor.feed import Feed
-from updraft.monitor.prometheus import Endpoint
+from updraft.monitor.prometheus import Endpoint, render_copies
 from updraft.monitor.snapshot import Shape
 from updraft.monitor.store import MetricsStore
 from updraft.placement.model import UnknownStrategy
@@ -156,7 +156,7 @@ def steered(
         engine.progress = both(feed.take, engine.progress)
         live.more_status = lambda: {"steering": loop.status()}
         if options.metrics_port is not None:
-            stack.callback(_served(feed, options.metrics_port).stop)
+            stack.callback(_served(feed, live, options.metrics_port).stop)
         stack.callback(loop.stop)
         if together is None:
             loop.start()
@@ -225,9 +225,13 @@ def _bounds(shape: Shape) -> list[OperatorLoad]:
     ]
 
 
-def _served(feed: Feed, port: int) -> Endpoint:
+def _served(feed: Feed, live: LiveTopology, port: int) -> Endpoint:
+    def page() -> str:
+        status = live.status()
+        return feed.page() + render_copies(status["topology"], status["copies"])
+
     try:
-        endpoint = Endpoint(feed.page, port=port)
+        endpoint = Endpoint(page, port=port)
     except OSError as error:
         raise UpdraftError(f"the metrics cannot be served on port {port}: {error}") from error
     endpoint.start()

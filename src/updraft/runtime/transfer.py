@@ -10,8 +10,8 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
@@ -22,8 +22,10 @@ from updraft.runtime.pieces import END, Kind, Piece, pack, unpack
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.storage import Storage
 from updraft.state.copies import Part, part_name
+from updraft.state.remake import remade
 from updraft.state.slices import concat_rows, earliest_timer_us, rows_of_tasks
-from updraft.state.spec import Level, SegmentRef
+from updraft.state.spec import Level, SegmentRef, TableSpec
+from updraft.state.store import SegmentStore
 
 _LONG = struct.Struct("!q")
 _SIZE = struct.Struct("<I")
@@ -41,6 +43,27 @@ class Shipment:
     total: int  # tasks of the operator
     levels: tuple[Level, ...]  # where the sender finds them
     slot: int  # the receiver
+    making: Making | None = None  # instead: what the receiver needs to make them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Making:
+    """How a receiver makes the rows itself from changes that a sender has; see `state/remake.py`."""
+
+    sender: str
+    tasks: tuple[int, ...]
+    way: Mapping[str, Any]
+    changes: tuple[SegmentRef, ...]
+    spec: TableSpec
+
+
+Make: TypeAlias = Callable[[str, SegmentRef, Iterable[int]], Iterable[Making]]
+"""(receiver, segment, tasks) -> what it can make of them"""
+
+
+def makes_nothing(receiver: str, segment: SegmentRef, tasks: Iterable[int]) -> Iterable[Making]:
+    """Every row is sent."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +100,7 @@ class SendCall:
         by_slot: list[list[Piece]] = [[] for _ in range(self.receivers)]
         for shipment in self.shipments[split]:
             try:
-                payload = _pack_rows(
-                    shipment,
-                    concat_rows(
-                        rows_of_tasks(
-                            store.open(level.ref).batch, level.live or shipment.tasks, shipment.total
-                        )
-                        for level in shipment.levels
-                    ),
-                )
+                payload = _pack_rows(shipment, _rows_to_send(shipment, store))
             except Exception as error:  # the receiver reports it: an exception here would only be retried
                 payload = _pack(_header(shipment, problem=f"{type(error).__name__}: {error}"), b"")
             by_slot[shipment.slot].append(
@@ -103,6 +118,9 @@ class ReceiveCall:
     storage: Storage
     workers: tuple[str, ...]  # by partition
     drops: tuple[tuple[str, ...], ...] = ()  # by partition, files nobody needs there any more
+    making: Mapping[str, tuple[Making, int]] = field(
+        default_factory=dict
+    )  # by part, with all tasks there are
 
     def __call__(self, split: int, elements: Iterable[Any]) -> Iterator[bytes]:
         here = self.storage.worker_id()
@@ -111,7 +129,7 @@ class ReceiveCall:
             self.storage.retire(store, self.drops[split])
         for bundle in list(elements)[::2]:
             for piece in unpack(bundle):
-                header, rows = _unpack(piece.payload)
+                header, sent = _unpack(piece.payload)
                 problem = header["problem"]
                 if problem is None and here != self.workers[split]:
                     problem = (
@@ -119,8 +137,8 @@ class ReceiveCall:
                     )
                 answer: dict[str, Any] = {"worker": self.workers[split], "problem": problem, "ref": None}
                 if problem is None:
-                    assert rows is not None
                     try:
+                        rows = self._rows(header["part"], sent, store)
                         size, checksum = store.write(header["part"], rows)
                         ref = SegmentRef(
                             name=header["part"],
@@ -139,6 +157,25 @@ class ReceiveCall:
                     {**answer, "segment": header["segment"], "wire_bytes": len(piece.payload)}
                 ).encode()
 
+    def _rows(self, part: str, sent: Sequence[pa.RecordBatch], store: SegmentStore) -> pa.RecordBatch:
+        if part not in self.making:
+            return sent[0]
+        making, total = self.making[part]
+        return remade(making.way, sent, store, making.spec, total)
+
+
+def _rows_to_send(shipment: Shipment, store: SegmentStore) -> list[pa.RecordBatch]:
+    if shipment.making is not None:
+        return [
+            rows_of_tasks(store.open(ref).batch, shipment.tasks, shipment.total)
+            for ref in shipment.making.changes
+        ]
+    found = (
+        rows_of_tasks(store.open(level.ref).batch, level.live or shipment.tasks, shipment.total)
+        for level in shipment.levels
+    )
+    return [concat_rows(found)]
+
 
 class Transfer:
     """Carries out copy instructions, one window at a time."""
@@ -156,33 +193,43 @@ class Transfer:
         refs: Mapping[str, SegmentRef],
         totals: Mapping[str, int],
         find: Callable[[str, Iterable[Level], Iterable[int]], tuple[Level, ...]],
+        make: Make = makes_nothing,
     ) -> TransferPlan:
         """Who sends what to whom: the rows of all tasks that go the same way from one segment become one part."""
         wanted: dict[tuple[str, str, str], list[CopySegments]] = {}
         for order in orders:
             for segment in order.segments if order.from_worker is not None else ():
                 wanted.setdefault((order.from_worker or "", order.to_worker, segment), []).append(order)
-        senders = sorted({key[0] for key in wanted})
         receivers = sorted({key[1] for key in wanted})
-        shipments: list[list[Shipment]] = [[] for _ in senders]
-        for (sender, receiver, segment), some in sorted(wanted.items()):
-            tasks = tuple(sorted({order.task for order in some}))
-            self._numbers += 1
-            shipments[senders.index(sender)].append(
-                Shipment(
-                    segment=segment,
-                    batch=refs[segment].batch,
-                    part=part_name(segment, f"{os.getpid()}-{self._numbers}"),
-                    tasks=tasks,
-                    total=totals[some[0].operator],
-                    levels=find(sender, [Level(ref=refs[segment], live=frozenset(tasks))], tasks),
-                    slot=receivers.index(receiver),
+        shipments: dict[str, list[Shipment]] = {}
+        for (holder, receiver, segment), some in sorted(wanted.items()):
+            tasks = {order.task for order in some}
+            makings = tuple(make(receiver, refs[segment], sorted(tasks)))
+            sent = tasks.difference(*(making.tasks for making in makings))
+            loads: list[tuple[str, tuple[int, ...], Making | None]] = [
+                (making.sender, making.tasks, making) for making in makings
+            ]
+            if sent:
+                loads.append((holder, tuple(sorted(sent)), None))
+            for sender, mine, making in loads:
+                self._numbers += 1
+                live = Level(ref=refs[segment], live=frozenset(mine))
+                shipments.setdefault(sender, []).append(
+                    Shipment(
+                        segment=segment,
+                        batch=refs[segment].batch,
+                        part=part_name(segment, f"{os.getpid()}-{self._numbers}"),
+                        tasks=mine,
+                        total=totals[some[0].operator],
+                        levels=() if making is not None else find(sender, [live], mine),
+                        slot=receivers.index(receiver),
+                        making=making,
+                    )
                 )
-            )
         return TransferPlan(
-            senders=tuple(senders),
+            senders=tuple(sorted(shipments)),
             receivers=tuple(receivers),
-            shipments=tuple(tuple(some) for some in shipments),
+            shipments=tuple(tuple(shipments[sender]) for sender in sorted(shipments)),
         )
 
     def run(
@@ -233,6 +280,12 @@ class Transfer:
             storage=self._storage,
             workers=plan.receivers,
             drops=tuple(drops.get(worker, ()) for worker in plan.receivers) if drops else (),
+            making={
+                one.part: (one.making, one.total)
+                for some in plan.shipments
+                for one in some
+                if one.making is not None
+            },
         )
         return [_arrival(answer) for answer in spark.collect(spark.python_stage(rdd, receive))]
 
@@ -289,11 +342,13 @@ def _header(shipment: Shipment, problem: str | None) -> dict[str, Any]:
     }
 
 
-def _pack_rows(shipment: Shipment, rows: pa.RecordBatch) -> bytes:
+def _pack_rows(shipment: Shipment, batches: Sequence[pa.RecordBatch]) -> bytes:
+    """One stream after the other: which columns changes have may differ from batch to batch."""
     sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return _pack(_header(shipment, None), sink.getvalue())
+    for rows in batches:
+        with ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+    return _pack({**_header(shipment, None), "batches": len(batches)}, sink.getvalue())
 
 
 def _pack(header: Mapping[str, Any], rows: pa.Buffer | bytes) -> bytes:
@@ -302,13 +357,19 @@ def _pack(header: Mapping[str, Any], rows: pa.Buffer | bytes) -> bytes:
     return b"".join((_SIZE.pack(len(text)), text, rows))
 
 
-def _unpack(payload: pa.Buffer) -> tuple[dict[str, Any], pa.RecordBatch | None]:
+def _unpack(payload: pa.Buffer) -> tuple[dict[str, Any], list[pa.RecordBatch]]:
     (size,) = _SIZE.unpack_from(payload)
     header = json.loads(payload.slice(_SIZE.size, size).to_pybytes())
-    rest = payload.slice(_SIZE.size + size)
     if header["problem"] is not None:
-        return header, None
-    return header, ipc.open_stream(rest).read_next_batch()
+        return header, []
+    rest = pa.BufferReader(payload.slice(_SIZE.size + size))
+    found = []
+    for _ in range(header["batches"]):
+        with ipc.open_stream(rest) as stream:
+            found.append(stream.read_next_batch())
+            for _ in stream:
+                pass  # up to the end mark, behind which the next one begins
+    return header, found
 
 
 def _arrival(answer: bytes) -> Arrival:

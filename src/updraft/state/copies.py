@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from updraft.state.remake import Recipes, Way
 from updraft.state.spec import Level, Sealed, SegmentRef
 
 
@@ -51,6 +52,7 @@ class Copies:
         default_factory=dict
     )  # (worker, segment) -> by name
     _twins: dict[str, str] = field(default_factory=dict)  # file that a shadow made -> its segment
+    recipes: Recipes = field(default_factory=Recipes)
 
     def add_whole(self, worker: str, segment: str) -> None:
         """A worker sealed a segment."""
@@ -99,13 +101,16 @@ class Copies:
                 found.append(Level(ref=level.ref, live=wanted))
         return tuple(found)
 
-    def forget_segments(self, segments: Iterable[str]) -> list[str]:
-        """Segments no version needs any more; returns the files to delete with them."""
+    def forget_segments(self, segments: Iterable[str], *, parts: bool = True) -> list[str]:
+        """Segments no version needs any more; returns the files to delete with them.
+
+        Without `parts`, these are left to `unneeded`: copies that are behind are made from them.
+        """
         gone = set(segments)
         files: list[str] = []
         for name in gone:
             self._whole.pop(name, None)
-        for worker, segment in [key for key in self._parts if key[1] in gone]:
+        for worker, segment in [key for key in self._parts if key[1] in gone and parts]:
             files += self._parts.pop((worker, segment))
         for name in [name for name, segment in self._twins.items() if segment in gone]:
             del self._twins[name]
@@ -117,6 +122,7 @@ class Copies:
             workers.discard(worker)
         for key in [key for key in self._parts if key[0] == worker]:
             del self._parts[key]
+        self.recipes.forget_worker(worker)
 
     def workers(self) -> tuple[str, ...]:
         """Workers that hold anything."""
@@ -128,6 +134,10 @@ class Copies:
         if worker in self._whole.get(segment, ()):
             return True
         return any(task in part.ref.tasks for part in self._parts.get((worker, segment), {}).values())
+
+    def way(self, worker: str, segment: str, task: int) -> Way | None:
+        """How a worker can make a task's rows of a segment from what it holds; see `state/remake.py`."""
+        return self.recipes.way(segment, task, lambda name: self.has(worker, name, task))
 
     def has_parts(self, worker: str) -> bool:
         """Whether a worker reads anything from parts."""

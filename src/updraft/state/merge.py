@@ -61,6 +61,14 @@ def drop_dead(run: Run, now_ms: int) -> Run:
     )
 
 
+def without_forgotten(run: Run, us: int) -> Run:
+    """Without the rows whose timer is before this."""
+    if run.timers_us is None:
+        return run
+    kept = np.flatnonzero(run.timers_us >= us)
+    return run if len(kept) == len(run) else take_rows(run, kept)
+
+
 def live_rows(level: LiveRun, ranges: Sequence[tuple[int, int]]) -> Run:
     """Only the rows whose hash lies in the given ranges (those of the live tasks)."""
     return take_rows(level.run, row_slices(level.run.hashes, ranges))

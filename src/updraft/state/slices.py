@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from updraft.state.keys import U64, fixed_view, task_of, task_start
 from updraft.state.run import NO_TIMER
-from updraft.state.spec import HASH, TIMER, TIMER_ORDER, task_ranges
+from updraft.state.spec import DELETED, EXPIRES, HASH, TIMER, TIMER_ORDER, task_ranges
 
 
 def rows_of_tasks(batch: pa.RecordBatch, tasks: Iterable[int], total: int) -> pa.RecordBatch:
@@ -35,6 +35,8 @@ def concat_rows(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
     found = list(batches)
     if len(found) == 1:
         return found[0]
+    if any(DELETED in batch.schema.names for batch in found):
+        found = [_with_tombstones(batch) for batch in found]
     table = pa.Table.from_batches(found).combine_chunks()
     order = np.argsort(table.column(HASH).to_numpy(), kind="stable")
     return _ordered(table.take(pa.array(order)).combine_chunks().to_batches()[0])
@@ -51,6 +53,16 @@ def earliest_timer_us(batch: pa.RecordBatch) -> int | None:
         return None
     earliest = int(fixed_view(batch.column(TIMER), "i8").min())
     return None if earliest == NO_TIMER else earliest
+
+
+def _with_tombstones(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A part that a worker made itself has no column for tombstones if it has none."""
+    if DELETED in batch.schema.names:
+        return batch
+    names = batch.schema.names
+    at = next((i for i, name in enumerate(names) if name in (EXPIRES, TIMER)), len(names))
+    none = pa.array(np.zeros(batch.num_rows, np.uint8))
+    return batch.add_column(at, pa.field(DELETED, pa.uint8(), nullable=False), none)
 
 
 def _hashes(batch: pa.RecordBatch) -> U64:

@@ -149,10 +149,38 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """What a worker that holds the merged segments (perhaps none) needs besides to make the new one itself: the batch's own
+    changes, a file on the worker that sealed, and which rows were left out."""
+
+    changes: SegmentRef
+    forgotten_us: int | None = None  # those with an earlier timer
+    base_ms: int | None = None  # in a base: those that were deleted, or had expired by then
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that `from_json` reads back."""
+        return {
+            "changes": self.changes.to_json(),
+            "forgotten_us": self.forgotten_us,
+            "base_ms": self.base_ms,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Merge:
+        """Inverse of `to_json`."""
+        return cls(
+            changes=SegmentRef.from_json(value["changes"]),
+            forgotten_us=value["forgotten_us"],
+            base_ms=value["base_ms"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
     """What one instance's batch added to a table, and which segments its tasks no longer need.
 
     `only`: of a replaced file of which only some of the instance's tasks were read, those tasks.
+    `merge`: for copies, if that was asked for.
     """
 
     added: SegmentRef
@@ -161,6 +189,12 @@ class Sealed:
     live_rows: int
     state_bytes: int
     only: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    merge: Merge | None = None
+
+
+def changes_name(segment: str) -> str:
+    """The file of the changes that a merge of this name contains."""
+    return f"{segment}~changes"
 
 
 def segment_name(*, operator: str, table: str, instance: int, batch: int, attempt: int) -> str:

@@ -33,6 +33,10 @@ class SegmentStore(Protocol):
         """Store a record batch under a name; returns bytes and checksum."""
         ...
 
+    def link(self, name: str, other: str) -> None:
+        """Give a segment that was just written a second name, under which it stays when the first one goes."""
+        ...
+
 
 class SegmentCache:
     """Least recently used opened segments, bounded in number and in mapped bytes; safe across threads."""
@@ -118,6 +122,10 @@ class LocalStore:
                 "free some space or choose another directory, then start again to resume"
             ) from error
         return size, checksum
+
+    def link(self, name: str, other: str) -> None:
+        """A second name below the root."""
+        link_or_copy(self.path(name), self.path(other))
 
     def _load(self, ref: SegmentRef) -> Segment:
         path = self.path(ref.name)

@@ -6,7 +6,7 @@ segment. Nothing here walks over the whole state, except `scan` and a compaction
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,9 @@ from updraft.state.keys import (
     task_starts,
 )
 from updraft.state.lookup import Hits, LiveRun, Needles, locate, match, members, needles, needles_of
-from updraft.state.merge import drop_dead, live_rows, merge, merge_all, row_slices
+from updraft.state.merge import drop_dead, live_rows, merge, merge_all, row_slices, without_forgotten
 from updraft.state.run import NO_TIMER, Run, empty_run, from_raw, take, take_rows, to_batch
-from updraft.state.spec import TIMER, Level, Sealed, SegmentRef, TableSpec
+from updraft.state.spec import TIMER, Level, Merge, Sealed, SegmentRef, TableSpec, changes_name
 from updraft.state.store import SegmentStore
 from updraft.state.timers import count_before, due_rows, earliest_timer, rows_between
 
@@ -263,8 +263,11 @@ class KeyedTable:
             raise StateError(f"{self._where()} declares no timers; declare it with timers=True")
         self._forgotten_us = us
 
-    def seal(self, name: str, batch: int) -> Sealed | None:
-        """Write this batch's changes as one segment; None (and nothing written) if there are none."""
+    def seal(self, name: str, batch: int, *, keep_changes: bool = False) -> Sealed | None:
+        """Write this batch's changes as one segment; None (and nothing written) if there are none.
+
+        `keep_changes`: the changes alone are a file, too, for copies that make merges themselves.
+        """
         if not self._pending and self._forgotten_us is None:
             return None
         sealed = self._opened()
@@ -303,16 +306,17 @@ class KeyedTable:
             "keys": str(len(self.spec.key)),
             **({} if self.spec.lead is None else {"lead": str(self.spec.lead)}),
         }
-        size, checksum = self._store.write(name, to_batch(merged, self.spec, metadata))
-        added = SegmentRef(
-            name=name,
-            batch=batch,
-            rows=len(merged),
-            bytes=size,
-            checksum=checksum,
-            tasks=self._tasks_in(merged),
-            min_timer_us=earliest_timer(merged),
-        )
+        added = self._write(name, batch, merged, metadata)
+        recipe = None
+        if keep_changes and count:
+            recipe = Merge(
+                changes=self._write(changes_name(name), batch, changes, metadata),
+                forgotten_us=self._forgotten_us,
+                base_ms=self.now_ms if count == len(sealed) else None,
+            )
+        elif keep_changes:
+            self._store.link(name, changes_name(name))
+            recipe = Merge(changes=replace(added, name=changes_name(name)))
         # A level of which nothing is left goes without being read, wherever it stands.
         stays = [number for number in range(len(self.levels) - count) if sizes[number]]
         kept = tuple(self.levels[number] for number in stays)
@@ -330,6 +334,19 @@ class KeyedTable:
             live_rows=sum(sizes[number] for number in stays) + len(merged),
             state_bytes=added.bytes
             + int(sum(level.ref.bytes * share for level, share in zip(kept, shares, strict=True))),
+            merge=recipe,
+        )
+
+    def _write(self, name: str, batch: int, run: Run, metadata: dict[str, str]) -> SegmentRef:
+        size, checksum = self._store.write(name, to_batch(run, self.spec, metadata))
+        return SegmentRef(
+            name=name,
+            batch=batch,
+            rows=len(run),
+            bytes=size,
+            checksum=checksum,
+            tasks=self._tasks_in(run),
+            min_timer_us=earliest_timer(run),
         )
 
     def _where(self) -> str:
@@ -393,10 +410,7 @@ class KeyedTable:
         return live_rows(level, hash_range(np.flatnonzero(level.live).tolist(), self.tasks))
 
     def _remembered(self, run: Run) -> Run:
-        if self._forgotten_us is None or run.timers_us is None:
-            return run
-        kept = np.flatnonzero(run.timers_us >= self._forgotten_us)
-        return run if len(kept) == len(run) else take_rows(run, kept)
+        return run if self._forgotten_us is None else without_forgotten(run, self._forgotten_us)
 
     def _forgotten_count(self, level: LiveRun) -> int:
         if self._forgotten_us is None:

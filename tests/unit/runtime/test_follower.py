@@ -41,6 +41,21 @@ def test_a_recovery_is_recorded_with_its_phases() -> None:
     assert record.tasks_moved == 3
 
 
+def test_the_clock_may_jump_during_a_recovery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phases are timed by a clock that only goes forward."""
+    found = Recovery(id=1, lost=("2",), before=PLAN, silent_s=0.25)
+    monkeypatch.setattr("time.time", lambda: 0.0)  # back to 1970
+    found.took_over(PLAN, promoted=[1], restored=[])
+    found.reached("rerun")
+    found.went_on(7)
+    found.end(Outcome.DONE)
+    record = found.record()
+    times = list(record.phases.values())
+    assert times == sorted(times)
+    assert record.duration_ms is not None
+    assert 250 <= record.duration_ms < 10_000
+
+
 def test_without_copies_the_checkpoint_is_read() -> None:
     recovery = Recovery(id=1, lost=("2",), before=PLAN, silent_s=0.0)
     recovery.took_over(PLAN, promoted=[False], restored=[True])

@@ -87,7 +87,13 @@ def carried_out(root: Path, plan: TransferPlan, arrives_at: dict[str, str] | Non
     answers: list[bytes] = []
     for split, worker in enumerate(plan.receivers):
         here = (arrives_at or {}).get(worker, worker)
-        receive = ReceiveCall(storage=at(root, here), workers=plan.receivers)
+        making = {
+            one.part: (one.making, one.total)
+            for some in plan.shipments
+            for one in some
+            if one.making is not None
+        }
+        receive = ReceiveCall(storage=at(root, here), workers=plan.receivers, making=making)
         answers += receive(split, bundles[split])
     return answers
 

@@ -280,6 +280,24 @@ def test_presorted_gives_the_same_answers(tmp_path: Path) -> None:
     assert table.get(pa.table({"k": values}), hashes).values["n"].to_pylist() == values.tolist()
 
 
+def test_a_clock_that_jumps_back_and_forth(tmp_path: Path) -> None:
+    """A batch's clock is Spark's log's; wherever it stands, rows count by it, and what is written last is there."""
+    table = opened(tmp_path, EXPIRING, now_ms=1_000)
+    table.put(rows({1: 1, 2: 2}))
+    sealed(table, 1)
+    back = opened(tmp_path, EXPIRING, table.levels, now_ms=5)  # a thousand milliseconds before it was written
+    assert contents(back) == {1: 1, 2: 2}
+    back.put(rows({2: 20, 3: 3}))  # expires at 15
+    sealed(back, 2)
+    ahead = opened(tmp_path, EXPIRING, back.levels, now_ms=500)
+    assert 2 not in contents(
+        ahead
+    )  # by this clock its newest row has expired; the older one must not show through
+    ahead.put(rows({3: 30}))
+    sealed(ahead, 3)
+    assert contents(opened(tmp_path, EXPIRING, ahead.levels, now_ms=6))[3] == 30
+
+
 def test_ttl_hides_rows_and_compaction_drops_them(tmp_path: Path) -> None:
     table = opened(tmp_path, EXPIRING, now_ms=0)
     table.put(rows({1: 1, 2: 2}))
