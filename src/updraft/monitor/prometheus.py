@@ -70,6 +70,28 @@ def render(last: Iterable[BatchMetrics], totals: Mapping[str, Totals]) -> str:
     return "".join(_page(metric) for metric in (*_counters(totals), *_gauges(newest)) if metric.samples)
 
 
+def render_copies(topology: str, copies: Mapping[str, int | None] | None) -> str:
+    """Gauges of the copies that `replicas=` asks for, from the run's own status; nothing without replicas."""
+    texts = {
+        "wanted": ("copies_wanted", "Copies of tasks that replicas= asks for."),
+        "missing": ("copies_missing", "Copies that have no node of their own."),
+        "behind": ("copies_behind", "Copies that lack something of the committed version."),
+        "behind_bytes": ("copies_behind_bytes", "Bytes that copies lack of the committed version."),
+        "through_batch": ("copies_through_batch", "The last version that all copies have held."),
+    }
+    metrics = [
+        Metric(
+            name=f"updraft_{name}",
+            kind="gauge",
+            help=text,
+            samples=(Sample(labels={"topology": topology}, value=value),),
+        )
+        for key, (name, text) in texts.items()
+        if (value := (copies or {}).get(key)) is not None
+    ]
+    return "".join(_page(metric) for metric in metrics)
+
+
 def _counters(totals: Mapping[str, Totals]) -> Iterator[Metric]:
     def of(name: str, help: str, value: Callable[[Totals], float]) -> Metric:
         found = tuple(Sample(labels={"topology": t}, value=value(s)) for t, s in sorted(totals.items()))

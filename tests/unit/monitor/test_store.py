@@ -9,6 +9,7 @@ import pytest
 from tests.unit.monitor.build import batch
 
 from updraft.monitor import Endpoint, MetricsStore, MetricsUnreadable, Totals, read_metrics, render
+from updraft.monitor.prometheus import render_copies
 
 
 def silent(sentence: str) -> None:
@@ -138,7 +139,8 @@ def test_missing_file_is_said(tmp_path: Path) -> None:
 
 
 def test_page_is_what_prometheus_reads() -> None:
-    parser = pytest.importorskip("prometheus_client.parser")
+    from prometheus_client import parser
+
     totals = Totals()
     for n in range(3):
         totals = totals.plus(batch(n, topology='odd "name"\\\n', change_delay_s=0.1 if n == 2 else None))
@@ -154,6 +156,20 @@ def test_page_is_what_prometheus_reads() -> None:
     assert found["updraft_parallelism", "split"].value == 2
     assert found["updraft_plan_changes_total", None].value == 1
     assert found["updraft_last_batch", None].value == 2
+
+
+def test_copies_are_on_the_page_when_there_are_any() -> None:
+    from prometheus_client import parser
+
+    copies = {"wanted": 32, "missing": 16, "behind": None, "behind_bytes": None, "through_batch": -1}
+    page = render_copies("app", copies)
+    found = {s.name: s.value for f in parser.text_string_to_metric_families(page) for s in f.samples}
+    assert found == {
+        "updraft_copies_wanted": 32,
+        "updraft_copies_missing": 16,
+        "updraft_copies_through_batch": -1,
+    }
+    assert render_copies("app", None) == ""
 
 
 def test_endpoint_serves_on_loopback() -> None:
