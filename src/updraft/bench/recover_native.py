@@ -46,7 +46,7 @@ def recover(request: dict[str, Any]) -> dict[str, Any]:
         time.sleep(usual_ms / 2000)
         killed_s = time.time()
         send(victim, signal.SIGKILL)
-        log.wait_for(_last(query).batchId() + request["after"], _PATIENCE_S)
+        log.wait_for(_last(query).batchId() + request["native_after"], _PATIENCE_S)
         query.stop()  # in the middle of a batch, of which nothing counts
         triggers = [one for one in log.triggers if one.rows]
         state = spark.read.format("statestore").load(str(checkpoint))

@@ -36,8 +36,7 @@ def replicate(request: dict[str, Any]) -> dict[str, Any]:
     order = [("delta", 1), ("delta", 2), ("delta", 3)]
     if request["full"]:
         order += [*(("active", copies) for copies in request["active"]), ("fsync", 1)]
-    if request["rounds"] > 1:
-        order = [*order, *reversed(order)]
+    order = [*order, *reversed(order)]
     spark = cluster_session(request["master"])
     try:
         # The first batches of a JVM are the slowest by far; nobody is charged for them.
@@ -53,8 +52,10 @@ def replicate(request: dict[str, Any]) -> dict[str, Any]:
 def _warm_up(spark: Any, request: dict[str, Any], knobs: Knobs) -> None:
     app = topology(request["input"], ud.sinks.discard(), knobs, parallelism=request["nodes"], replicas=2)
     checkpoint = Path(request["scratch"]) / "replicate-warm-up"
-    ud.run(app, spark=spark, checkpoint=checkpoint, max_batches=request["warm_up"])
-    shutil.rmtree(checkpoint)
+    batches = request["warm"] + request["measured"]  # there are files for
+    for _ in range(-(-request["warm_up"] // batches)):
+        ud.run(app, spark=spark, checkpoint=checkpoint, max_batches=batches)
+        shutil.rmtree(checkpoint)
 
 
 def _run(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import updraft.bench
+from updraft.cluster.processes import dies_with_parent
 from updraft.errors import UpdraftError
 
 
@@ -41,6 +42,8 @@ def run_side(function: str, request: dict[str, Any], *, scratch: Path, timeout_s
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # A bench that is killed must not leave a side behind that runs beside the next measurement.
+            preexec_fn=dies_with_parent(),  # noqa: PLW1509
         )
         try:
             code: int | str = process.wait(timeout_s)

@@ -27,8 +27,8 @@ from updraft.bench.framework import Bench, Outcome
 from updraft.bench.rates import rate_row, rate_table
 from updraft.bench.window_input import KINDS, is_right
 
-ROWS = 500_000
-FEW_ROWS = 25_000
+ROWS, QUICK_ROWS = 500_000, 200_000
+FEW_ROWS, QUICK_FEW_ROWS = 25_000, 5_000
 # Batches and those of them left out. A sliding window is whole after 7 batches.
 QUICK: Mapping[str, tuple[int, int]] = {"sliding": (12, 8)}
 QUICK_OTHERS, FULL = (8, 4), (40, 20)
@@ -49,14 +49,15 @@ def run(bench: Bench) -> Outcome:
 def measured(bench: Bench) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """A row of figures per workload, and what there is to know about them."""
     bench.say("writing the input of the windows")
-    works = {kind: _work(bench, kind, ROWS) for kind in KINDS}
-    others = {**works, "top-k": _work(bench, "top-k", FEW_ROWS)}
+    rows, few = (QUICK_ROWS, QUICK_FEW_ROWS) if bench.quick else (ROWS, FEW_ROWS)
+    works = {kind: _work(bench, kind, rows) for kind in KINDS}
+    others = {**works, "top-k": _work(bench, "top-k", few)}
     results = {
         "native": bench.side("updraft.bench.window_native:throughput", {"workloads": list(others.values())}),
         "updraft": bench.side("updraft.bench.window_updraft:throughput", {"workloads": list(works.values())}),
     }
     bench.say("verifying")
-    rows = []
+    found = []
     for kind in KINDS:
         verified = all(
             _verified(kind, work[kind], results[side][kind])
@@ -64,19 +65,19 @@ def measured(bench: Bench) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
         )
         other = "python_state" if kind == "top-k" else "native"
         rates = {"updraft": results["updraft"][kind], other: results["native"][kind]}
-        rows.append(
+        found.append(
             rate_row(
                 KINDS[kind].name,
                 {side: result["rows_per_s"] for side, result in rates.items()},
                 verified=verified,
             )
         )
-    return rows, tuple(_note(work) for work in works.values())
+    return found, tuple(_note(work, few) for work in works.values())
 
 
 def _work(bench: Bench, kind: str, rows: int) -> dict[str, Any]:
     batches, warm = QUICK.get(kind, QUICK_OTHERS) if bench.quick else FULL
-    if rows == FEW_ROWS:
+    if rows in (FEW_ROWS, QUICK_FEW_ROWS):
         batches, warm = (3, 1) if bench.quick else (8, 3)
     directory = bench.scratch / f"{KINDS[kind].write.__name__}-{rows}-{batches}"
     if not directory.exists():  # q5 and q8 read the same events
@@ -97,9 +98,9 @@ def _verified(kind: str, work: Mapping[str, Any], result: Mapping[str, Any]) -> 
     return is_right(KINDS[kind], Path(result["output"]), answer, work["batches"])
 
 
-def _note(work: Mapping[str, Any]) -> str:
+def _note(work: Mapping[str, Any], few_rows: int) -> str:
     few = (
-        f"; transformWithState: batches of {FEW_ROWS:,} rows"
+        f"; transformWithState: batches of {few_rows:,} rows"
         if work["kind"] == "top-k"
         else f" against {work['partitions']} native state partitions"
     )
