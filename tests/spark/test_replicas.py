@@ -45,7 +45,7 @@ def told(
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     place = [running.master_url, directory / "numbers", directory, running.name, running.home]
     done = subprocess.run(
-        [sys.executable, *map(str, [DRIVER, *place, "killed", "frozen"])],
+        [sys.executable, *map(str, [DRIVER, *place, "killed", "fewer", "moments", "frozen"])],
         capture_output=True,
         text=True,
         timeout=350,
@@ -53,7 +53,7 @@ def told(
     )
     assert done.returncode == 0, done.stderr[-4000:]
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {line["scenario"]: {**line, "tables": tables[: line["batches"]]} for line in lines}
+    return {line["scenario"]: {**line, "tables": tables[: line["batches"]], "all": tables} for line in lines}
 
 
 def _assert_exact(told: dict[str, Any]) -> None:
@@ -77,6 +77,36 @@ def test_lost_workers_are_replaced_by_holders_of_copies(told: dict[str, dict[str
     assert everyone["request"]["restored"] == 2 * 16  # every task of both operators, from the checkpoint
     assert everyone["request"]["promoted"] == 0
     assert everyone["twins"] > 0
+
+
+def test_a_restart_on_fewer_workers_goes_on_with_the_copies_there_is_room_for(
+    told: dict[str, dict[str, Any]],
+) -> None:
+    before, after = told["killed"], told["fewer"]
+    assert "error" not in after, after["error"]
+    batches = before["batches"] + after["batches"]
+    together = {
+        "rows": [*before["rows"], *after["rows"]],
+        "batches": batches,
+        "tables": before["all"][:batches],
+    }
+    _assert_exact(together)
+    (copies,) = after["changes"]
+    assert len(copies["workers"]) == 2
+    assert (copies["wanted"], copies["missing"]) == (
+        4 * 16,
+        2 * 16,
+    )  # replicas=3 of two operators on two nodes
+
+
+def test_a_worker_that_dies_merging_writing_or_publishing_leaves_nothing_behind(
+    told: dict[str, dict[str, Any]],
+) -> None:
+    found = told["moments"]
+    _assert_exact(found)
+    assert [record["moment"] for record in found["changes"]] == ["merging", "writing", "publishing"]
+    for record in found["changes"]:
+        assert record["request"]["promoted"] > 0
 
 
 def test_a_frozen_worker_is_replaced_and_harms_nobody_when_it_comes_back(
