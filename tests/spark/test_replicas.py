@@ -106,7 +106,9 @@ def test_a_worker_that_dies_merging_writing_or_publishing_leaves_nothing_behind(
     _assert_exact(found)
     assert [record["moment"] for record in found["changes"]] == ["merging", "writing", "publishing"]
     for record in found["changes"]:
-        assert record["request"]["promoted"] > 0
+        # So small a state is merged as a whole by nearly every batch: a copy that is one batch behind holds nothing of it
+        # any more, and is read from the checkpoint.
+        assert record["request"]["promoted"] + record["request"]["restored"] == record["tasks_moved"] > 0
 
 
 def test_a_frozen_worker_is_replaced_and_harms_nobody_when_it_comes_back(

@@ -42,8 +42,9 @@ class Kept(Protocol):
         """Place copies that miss a worker, let workers forget what nobody needs."""
         ...
 
-    def followed(self, behind: Backlog, through: int) -> None:
-        """How far copies are behind now, and the last version (-1: none) that all of them are known to have held."""
+    def followed(self, behind: Backlog, through: int, whole: int | None) -> None:
+        """How far copies are behind now, the last version (-1: none) that all of them are known to have held, and the version
+        of the plan whose copies those were."""
         ...
 
 
@@ -64,6 +65,7 @@ class Follower:
     _thread: threading.Thread | None = None
     _failures: int = 0
     _through: int = -1
+    _whole: int | None = None  # version of the last plan all of whose copies were there
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="updraft-follower", daemon=True)
@@ -100,8 +102,8 @@ class Follower:
         plan, batch = self.kept.plan_in_effect, self.checkpoint.committed
         behind = self.residence.backlog(plan)
         if not behind.lacking:
-            self._through = batch
-        self.kept.followed(behind, self._through)
+            self._through, self._whole = batch, plan.version
+        self.kept.followed(behind, self._through, self._whole)
         if not behind.lacking:
             return 0.0
         orders = next_copies(plan, behind, batch=batch, budget_bytes=self.window_bytes)
@@ -112,12 +114,14 @@ class Follower:
         if failed:
             raise CopyFailure(failed[0])
         self._failures = 0
+        # Until a plan's copies were whole once, a loss would be felt: that is no time to be modest.
+        rebuilding = behind.bytes > self.window_bytes or self._whole != plan.version
         if covers(orders, behind):
-            self._through = batch
-            self.kept.followed(behind, batch)
+            self._through, self._whole = batch, plan.version
+            self.kept.followed(behind, batch, plan.version)
         sent = sum(order.bytes for order in orders)
         self._woken.set()  # there may be more
-        return rest_s(took_s, sent, bytes_per_s=self.bytes_per_s, rebuilding=behind.bytes > self.window_bytes)
+        return rest_s(took_s, sent, bytes_per_s=self.bytes_per_s, rebuilding=rebuilding)
 
 
 class CopyFailure(Exception):

@@ -26,6 +26,12 @@ class Keeping:
         self._through = -1  # the last version that all copies have held
         self._missed = 0  # copies without a node, as was last said
         self.recovery: Recovery | None = None
+        self.outgoing: tuple[Plan, ...] = ()  # whose copies stay until those of the plan in effect are whole
+
+    def leave(self, plan: Plan) -> None:
+        """Another plan takes effect: until its copies are whole, workers keep what they hold under the last whole one."""
+        if self._replicas and not self.outgoing:
+            self.outgoing = (plan,)
 
     def placed(self, plan: Plan, workers: tuple[Worker, ...], *, before: Plan) -> Plan:
         """The plan with the copies that `replicas=` asks for, as far as there are nodes."""
@@ -40,9 +46,13 @@ class Keeping:
             log.warning("all tasks have as many copies as replicas= asks for")
         self._missed = missing
 
-    def followed(self, behind: Backlog, through: int) -> None:
-        """How far copies are behind, and which version all of them have held."""
+    def followed(self, behind: Backlog, through: int, *, whole: bool) -> None:
+        """How far copies are behind, which version all of them have held, and whether those were the copies of the plan in
+        effect."""
         self._behind, self._through = behind, through
+        if not whole:
+            return
+        self.outgoing = ()
         recovery = self.recovery
         if recovery is not None and recovery.committed is not None and through >= recovery.committed:
             self.end(Outcome.DONE, _shortage(self._missed) if self._missed else "")

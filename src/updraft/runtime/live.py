@@ -149,6 +149,9 @@ class LiveTopology:
         self._spread_over = 0  # after a loss: so many workers there were
         self._lost_any = False
         self._job_is_old = False  # other workers are to have shadows than its program knows
+        self._outgoing: tuple[
+            Plan, ...
+        ] = ()  # whose copies are kept until those of the plan in effect are whole
         replicas = transfer is not None and any(node.replicas > 1 for node in graph.stateful)
         self._keeping = Keeping(graph, journal, replicas=replicas)
         self._follower: Follower | None = None
@@ -244,6 +247,7 @@ class LiveTopology:
         """From the next batch on; the old one is closed when that is committed."""
         job.take_over(self.job)
         self._retired_jobs.append(self.job)
+        self._keeping.leave(self.job.plan)
         self.job = job
 
     def take_loss(self) -> bool:
@@ -611,7 +615,7 @@ class LiveTopology:
         if migration.phase in ENDED and change.outcome is Outcome.RUNNING:
             self._over(change, ENDED[migration.phase], migration.reason)
         elif migration.phase is Phase.DROPPED:
-            self._residence.sweep(self.job.plan)
+            self._sweep()
 
     def _supersede(self, before: Change, by: Change) -> Migration | None:
         migration = before.migration
@@ -627,7 +631,7 @@ class LiveTopology:
             change.job.close()
             change.job = None
         if outcome is not Outcome.DONE:
-            self._residence.sweep(self.job.plan, *(() if keep is None else (keep,)))
+            self._sweep(*(() if keep is None else (keep,)))
         change.end(outcome, reason)
         self._write(change)
         if self._change is change:
@@ -654,12 +658,13 @@ class LiveTopology:
                 plan = self._keeping.placed(self.job.plan, workers, before=self.job.plan)
                 self._keeping.say(plan)
                 if not plan.same_placement(self.job.plan):
+                    self._keeping.leave(self.job.plan)
                     # Copies are no part of the job, which goes on with them; only shadows need another one.
                     self.job.plan = replace(plan, version=self.job.plan.version + 1)
                     self._job_is_old = any(node.active for node in self._graph.stateful)
                 self._known = alive
             change = self._change
-            self._residence.sweep(self.job.plan, *(change.plans if change is not None else ()))
+            self._sweep(*(change.plans if change is not None else ()))
         finally:
             self._turn.release()
         self._spread()
@@ -690,9 +695,13 @@ class LiveTopology:
         for worker in lost:
             self._residence.lose(worker)
 
-    def followed(self, behind: Backlog, through: int) -> None:
-        """How far copies are behind, and which version all of them have held."""
-        self._keeping.followed(behind, through)
+    def followed(self, behind: Backlog, through: int, whole: int | None) -> None:
+        """How far copies are behind, which version all of them have held, and under which plan."""
+        self._keeping.followed(behind, through, whole=whole == self.job.plan.version)
+
+    def _sweep(self, *more: Plan) -> None:
+        """Let workers forget what neither the plan in effect nor these have them hold."""
+        self._residence.sweep(self.job.plan, *more, *self._keeping.outgoing)
 
     def _give_up_changes(self, reason: str) -> None:
         change = self._change

@@ -51,17 +51,33 @@ def test_a_recovery_ends_when_copies_have_reached_the_batch_that_was_run_again(t
     keeping = kept(journal)
     plan = placed(keeping, "1", "2", "3")
     keeping.begin(Recovery(id=journal.next_id(), lost=("4",), before=plan, silent_s=0.1))
-    keeping.followed(NOTHING, 6)
+    keeping.followed(NOTHING, 6, whole=True)
     assert keeping.recovery is not None  # the batch has not been run again yet
     keeping.went_on(7)
     keeping.went_on(8)
-    keeping.followed(NOTHING, 6)
+    keeping.followed(NOTHING, 6, whole=True)
     assert keeping.recovery is not None
-    keeping.followed(NOTHING, 7)
+    keeping.followed(NOTHING, 7, whole=False)  # copies of a plan that is no longer in effect
+    assert keeping.recovery is not None
+    keeping.followed(NOTHING, 7, whole=True)
     assert keeping.recovery is None
     (record,) = journal.records()
     assert record.outcome is Outcome.DONE
     assert record.duration_ms == record.phases["done"]
+
+
+def test_copies_of_the_last_whole_plan_stay_until_another_plan_is_whole() -> None:
+    """Or the loss of a worker between two plans would find a task without any copy."""
+    keeping = kept(None)
+    first, second, third = (placed(keeping, *ids) for ids in (("1", "2", "3"), ("1", "2"), ("1", "2", "4")))
+    keeping.leave(first)
+    keeping.followed(NOTHING, 6, whole=False)
+    keeping.leave(second)  # never was whole
+    assert keeping.outgoing == (first,)
+    keeping.followed(NOTHING, 9, whole=True)
+    assert keeping.outgoing == ()
+    keeping.leave(third)
+    assert keeping.outgoing == (third,)
 
 
 def test_a_second_loss_overtakes_the_first(tmp_path: Path) -> None:
