@@ -36,7 +36,7 @@ def replicate(request: dict[str, Any]) -> dict[str, Any]:
     order = [("delta", 1), ("delta", 2), ("delta", 3)]
     if request["full"]:
         order += [*(("active", copies) for copies in request["active"]), ("fsync", 1)]
-    order = [*order, *reversed(order)]
+    order = [*order, *(reversed(order) if request["there_and_back"] else order[:1])]
     spark = cluster_session(request["master"])
     try:
         # The first batches of a JVM are the slowest by far; nobody is charged for them.
@@ -164,9 +164,14 @@ def native(request: dict[str, Any]) -> dict[str, Any]:
     spark = native_cluster_session(request["master"], request["nodes"])
     try:
         checkpoint = Path(request["scratch"]) / "native-replicate"
+        warm, measured = request["native"]
+        files = Path(request["scratch"]) / "native-input"
+        files.mkdir()
+        for path in sorted(Path(request["input"]).glob("*.parquet"))[: warm + measured]:
+            (files / path.name).hardlink_to(path)
         log = TriggerLog(spark)
         reader = spark.readStream.option("maxFilesPerTrigger", 1).format("parquet")
-        events = reader.schema("key long, value long").load(request["input"])
+        events = reader.schema("key long, value long").load(str(files))
         entries = events.groupBy("key").agg(sf.count("*").alias("n"), sf.sum("value").alias("total"))
         writer = entries.writeStream.outputMode("update").format("noop").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(checkpoint)).start()
@@ -179,7 +184,7 @@ def native(request: dict[str, Any]) -> dict[str, Any]:
         good = np.array_equal(counts[keys], found.column(1).to_numpy()) and np.array_equal(
             totals[keys], found.column(2).to_numpy()
         )
-        rate = steady_rows_per_s(triggers, warm=request["warm"], rows_per_batch=request["rows"])
+        rate = steady_rows_per_s(triggers, warm=warm, rows_per_batch=request["rows"])
         return {"rows_per_s": rate, "verified": bool(good and len(keys) == np.count_nonzero(counts))}
     finally:
         spark.stop()
