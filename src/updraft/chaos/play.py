@@ -128,7 +128,6 @@ class _Stage:
         last = self._finish()
         self.say(f"seed {seed}: verifying {last + 1} batches after {count} events")
         wrong = mistakes(
-            self.scratch / "input",
             self.scratch / "out",
             self.scratch / "checkpoint",
             batches=last + 1,

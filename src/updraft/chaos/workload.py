@@ -1,6 +1,7 @@
 """What chaos is let loose on: word count, top-k of the counts and bank transfers; their input, and the truth about both.
 
-One file is one batch. Every update of every batch is checked as the sink has it, and the final state of every operator.
+A file is a batch, or a driver that dies makes two of them one (`testing/consumed.py`). Every update of every batch is checked
+as the sink has it, and the final state of every operator.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from updraft.apps.bank import POSTINGS, TRANSFERS, Bank, Ledger, post
 from updraft.sinks import MemorySink
 from updraft.state import LocalFiles, inspect, read_checkpoint
 from updraft.state.keys import hash_keys
+from updraft.testing import files_by_batch
 
 EVENTS = pa.schema([("word", pa.string()), *TRANSFERS])
 BANK = Bank(accounts=2_000)
@@ -143,7 +145,7 @@ class Truth:
         return found
 
 
-def mistakes(source: Path, out: Path, checkpoint: Path, batches: int, interval: int = 1) -> list[str]:
+def mistakes(out: Path, checkpoint: Path, batches: int, interval: int = 1) -> list[str]:
     """Everything that is not as a recomputation of the first batches says; empty: all is exact.
 
     The state is that of the newest commit, which with a relaxed interval is of an earlier batch than the last output.
@@ -154,8 +156,8 @@ def mistakes(source: Path, out: Path, checkpoint: Path, batches: int, interval: 
     wrong: list[str] = []
     if batches - 1 - committed >= interval:
         wrong.append(f"the newest commit is of batch {committed}, the last batch is {batches - 1}")
-    for batch, path in enumerate(sorted(source.glob("part-*.parquet"))[:batches]):
-        words, accounts = truth.add(pq.read_table(path))
+    for batch, paths in enumerate(files_by_batch(checkpoint)[:batches]):
+        words, accounts = truth.add(pa.concat_tables([pq.read_table(path) for path in paths]))
         said = [(row["word"], row["count"]) for row in _rows(out / "words", batch)]
         wrong += _differ(f"batch {batch}, words", said, [(word, truth.counts[word]) for word in words])
         posted = [(row["account"], row["balance"], row["postings"]) for row in _rows(out / "ledger", batch)]
