@@ -129,7 +129,7 @@ def _worker_points(samples: Sequence[Snapshot]) -> tuple[list[float], list[float
         for worker in seen.workers:
             if worker.cpu is not None:
                 xs.append(spent[worker.id])
-                ys.append(worker.cpu * worker.cores)
+                ys.append(worker.cpu * worker.usable_cores)
     return xs, ys
 
 

@@ -153,7 +153,7 @@ def steered(
         )
         if isinstance(live.place, Placer):
             live.place.recent = feed.recent
-        engine.progress = both(feed.take, engine.progress)
+        engine.progress, engine.watched = both(feed.take, engine.progress), True
         live.more_status = lambda: {"steering": loop.status()}
         if options.metrics_port is not None:
             stack.callback(_served(feed, live, options.metrics_port).stop)
