@@ -34,7 +34,7 @@ PEAK_NODES = 3
 CORE_MAX = 0.65  # what the policies leave a node; see policy.settings
 STATIC = ("over-provisioned", "under-provisioned")
 APPS = ("topk", "sentiment", "fpd")
-_ROWS = {"topk": 4_000, "sentiment": 4_000, "fpd": 8_000}  # of a batch when one node is measured
+_ROWS = {"topk": 8_000, "sentiment": 8_000, "fpd": 16_000}  # of a batch when one node is measured
 _ROW_S = 200.0  # of a row beyond its load: warm-up, drain, workers that come and go
 
 
@@ -81,8 +81,8 @@ def _rows(
         "nodes": NODES,
         "peak_share": PEAK_NODES * CORE_MAX,
         "rows_per_batch": _ROWS[app],
-        "batches": 16 if bench.quick else 40,
-        "warm_batches": 3 if bench.quick else 6,
+        "batches": 10 if bench.quick else 20,
+        "warm_batches": 2 if bench.quick else 4,
         "warm_s": 6 if bench.quick else 12,
         "seconds": seconds,
         "seed": bench.seed,

@@ -5,6 +5,7 @@ Everything that depends only on the plan (program broadcast, partitioners, placi
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ from updraft.runtime.storage import Storage
 from updraft.runtime.whole import WholeCall, is_better_whole, limit_bytes, received_bytes
 from updraft.topology.graph import Graph
 
+log = logging.getLogger("updraft.live")
 _FEW_ROWS = (
     100_000  # once output was too much to be collected, it is again when a batch emits no more than this
 )
@@ -76,6 +78,8 @@ class BatchJob:
         self._placed: dict[tuple[int, int], Any] = {}
         # A worker that came after this plan was made is cold and knows nothing of it: sources keep off it.
         self._known = self._spark.helper(sorted(self._locations.values())) if self._locations else None
+        self._source: Any = None  # of the last batch
+        self._warming: str | None = None  # group of the jobs that warm workers up
         self._sized = False
         self._try_whole = False
         self._last_bytes = 0
@@ -89,7 +93,7 @@ class BatchJob:
             rows = max(1_000, min(16_384, 8_000_000 // max(1, self.program.width)))
             frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
             self._sized = True
-        rdd = arrow_messages(frame)
+        rdd = self._source = arrow_messages(frame)
         senders = rdd.getNumPartitions()
         self.senders = min(senders, self._cores)
         result = self._run_whole(rdd, batch) if self._try_whole else None
@@ -139,7 +143,7 @@ class BatchJob:
         if not self._last_slots:
             return _result(self._spark.collect(rdd), None)
         exchange = self._spark.shuffle(rdd, self._last_partitioner)
-        return _result(self._spark.collect_partition(exchange, 0), exchange)
+        return _result(self._spark.collect_partitions(exchange, (0,)), exchange)
 
     def warm(self, before: BatchJob | None = None) -> None:
         """Send the program to the workers, and build what a batch like those of the job before will need."""
@@ -148,9 +152,36 @@ class BatchJob:
             for stage in self.program.stages[1:]:
                 self._placing(stage.level, senders)
                 senders = len(stage.slots)
-        locations: list[str | None] = [*sorted(self._locations.values())] or [None]
+        known = before._locations if before is not None else {}
+        cold = sorted(place for name, place in self._locations.items() if name not in known)
+        # Those that work already have no core to spare: waiting for one would take as long as their part of a batch.
+        locations: list[str | None] = [*(cold or sorted(self._locations.values()))] or [None]
         call = WarmCall(self._program_id, self._broadcast)
-        self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))
+        with self._spark.job_group("the program of a new plan") as self._warming:
+            self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))
+            try:
+                if cold and before is not None and before._source is not None:
+                    self._rehearse(before._source, cold, call)
+            except Exception:  # nothing depends on it
+                log.info("new workers could not be warmed up", exc_info=True)
+        self._warming = None
+
+    def abandon_warming(self, alive: frozenset[str]) -> None:
+        """End `warm` if a worker it waits for is gone: Spark would wait for it as long as for a batch's."""
+        group = self._warming
+        if group is not None and self._locations.keys() - alive:
+            self._spark.cancel(group)
+
+    def _rehearse(self, source: Any, cold: list[str], call: WarmCall) -> None:
+        """Let workers that the plan before did not know read a partition of the last batch and exchange nothing with each
+        other: what a JVM and a Python process do for the first time takes seconds on a small node, and would hold up the first
+        batch of the new plan. No operator is called and no state is touched; rows that are read again go nowhere."""
+        # Spark can read the rows of a batch again as long as it may have to repeat it: mostly also just after it.
+        read = self._spark.python_stage(source.cartesian(self._spark.placed(cold, 1)), call)
+        self._spark.collect_partitions(read, range(len(cold)))
+        sent = self._spark.python_stage(self._spark.placed(cold, 1), replace(call, slots=len(cold)))
+        received = self._spark.shuffle(sent, self._spark.partitioner(len(cold)))
+        self._spark.collect(self._spark.python_stage(received.zip(self._spark.placed(cold, len(cold))), call))
 
     def take_over(self, before: BatchJob) -> None:
         """Expect batches like those of the job before; else each new plan would learn again, by running a batch twice, that

@@ -211,16 +211,22 @@ def load_program(program_id: str, program: Shipped) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class WarmCall:
-    """Spark's function that only makes a worker's process know a program before the first batch needs it."""
+    """Spark's function that only makes a worker's process know a program before the first batch needs it. `slots`: it sends
+    so many empty bundles on, each preceded by its number."""
 
     program_id: str
     program: Shipped
+    slots: int = 0
 
     def __call__(self, _split: int, elements: Iterable[Any]) -> Iterator[bytes]:
         for _ in elements:
             pass
         load_program(self.program_id, self.program)
-        yield b"ready"
+        for slot in range(self.slots):
+            yield _LONG.pack(slot)
+            yield pack([])
+        if not self.slots:
+            yield b"ready"
 
 
 def _growing(messages: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -148,6 +148,7 @@ def steered(
             options=replace(options.loop_options(), settings=settings),
             ask_workers=lambda total: _ask(context, shape.topology, total, together),
             idle=lambda: trigger is None and live.resting,
+            working=lambda: not live.resting,
             told=told or (lambda record: None),
             share=None if engine.shares.now is None else live.set_shares,
         )
