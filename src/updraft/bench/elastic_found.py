@@ -83,7 +83,7 @@ def row_of(ran: Ran) -> dict[str, Any]:
         "peak_rows_per_s": round(max(max(p.start_per_s, p.end_per_s) for p in shape.pieces), 1),
         "changed_at_s": [round(at_s, 1) for at_s in changed],
         **_restlessness(ran, changed, shape),
-        "estimate_error": _estimate_error(every, ran.graph),
+        **_estimate_errors(every, ran.graph),
         "forecast_error": _forecast_error(records),
         "parallelism": _history(every, start_s),
         "batch_s": [[round(b.ended_s - start_s, 1), round(b.seconds, 2), b.rows_in] for b in every],
@@ -152,13 +152,17 @@ def _history(batches: Sequence[BatchMetrics], start_s: float) -> list[dict[str, 
     return found
 
 
-def _estimate_error(batches: Sequence[BatchMetrics], graph: Graph) -> float | None:
-    """Mean relative error of CPU estimates on samples that were not learnt from (paper 5: below 3 %)."""
+def _estimate_errors(batches: Sequence[BatchMetrics], graph: Graph) -> dict[str, Any]:
+    """Mean relative errors of CPU estimates on samples that were not learnt from (paper 5: below 3 % for instances)."""
     try:
-        _, accuracy = learn(batches, shape_of(graph), seed=7, slot_s=SLOT_S, networks=True)
+        _, found = learn(batches, shape_of(graph), seed=7, slot_s=SLOT_S, networks=True)
     except ProfileError:
-        return None
-    return None if accuracy.mean is None else round(accuracy.mean, 4)
+        return {"estimate_error": None, "estimate_errors": {}}
+    each = {**found.instance, **({} if found.worker is None else {"a worker's whole process": found.worker})}
+    return {
+        "estimate_error": None if found.total is None else round(found.total, 4),
+        "estimate_errors": {name: round(error, 4) for name, error in each.items()},
+    }
 
 
 def _forecast_error(records: Sequence[DecisionRecord]) -> float | None:
