@@ -69,11 +69,13 @@ def window(
 
 
 def alike(longer: Window, found: Window) -> Window:
-    """Batches of a longer time that are not much smaller than those of the period: with a tenth of the rows, a row costs more.
-    The time is that from the end of the batch before to that of each of them."""
+    """Batches of a longer time that ran under the newest plan and are not much smaller than those of the period: with a tenth
+    of the rows, a row costs more. The time is that from the end of the batch before to that of each of them."""
     least = ALIKE * median(b.rows_in for b in found.batches) if found.batches else 0.0
     spans = {b.batch_id: b.ended_s - a.ended_s for a, b in pairwise(longer.batches)}
-    batches = tuple(b for b in longer.batches if b.rows_in >= least)
+    plan = longer.batches[-1].plan_version if longer.batches else None
+    same = tuple(b for b in longer.batches if b.rows_in >= least and b.plan_version == plan)
+    batches = same or longer.batches[-1:]
     seconds = sum(spans.get(b.batch_id, b.seconds) for b in batches)
     return Window(batches=batches, before=None, seconds=max(1e-9, seconds))
 
