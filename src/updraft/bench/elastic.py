@@ -75,7 +75,7 @@ def _rows(
     """The rows of an application, and why some are missing."""
     told = bench.scratch / f"{app}.rows"
     told.touch()
-    request = {
+    request: dict[str, Any] = {
         "master": master,
         "app": app,
         "nodes": NODES,
@@ -175,4 +175,5 @@ def _outcome(rows: Sequence[Mapping[str, Any]], warnings: Sequence[str], missing
 
 
 def _most(rows: Sequence[Mapping[str, Any]], figure: str) -> int | None:
-    return max((row[figure] for row in rows if row[figure] is not None), default=None)
+    found: list[int] = [row[figure] for row in rows if row[figure] is not None]
+    return max(found, default=None)

@@ -486,7 +486,7 @@ class LiveTopology:
                 if not self._prepare_round(change, number, inherited if number == 0 else None):
                     return
             for worker in released_by(change.request):
-                self._released[worker] = time.monotonic()
+                self._released = {**self._released, worker: time.monotonic()}
                 self.release(worker)
             self._over(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
