@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _TOP = 6
 _PLAIN_EVERY_S = 5.0
 _DRAIN_S = 30.0
-_PEAK_CORES = 0.8  # of stemming at the peak: with the rest of a batch more than one instance has time for
+_PEAK_CORES = 1.3  # of stemming at the peak: more than one instance has
 _LOW = 0.1  # of the peak
 POLICY = "symbiotic"
 PERIOD_S = 1.0

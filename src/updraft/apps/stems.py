@@ -1,7 +1,7 @@
 """The demo's topology: lines of text -> stems, word by word in plain Python -> a running count of every stem.
 
-The stemmer is the operator that needs the cores: a user's own Python function that looks at one word at a time. It has
-instances of its own, which a policy may change; the count behind it keeps its state through every change.
+The stemmer (`porter`) is the operator that needs the cores: a user's own Python function that looks at one word at a time. It
+has instances of its own, which a policy may change; the count behind it keeps its state through every change.
 """
 
 from __future__ import annotations
@@ -15,32 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from updraft.apps.porter import stem
 from updraft.apps.timeline import Lag
 from updraft.apps.wordcount import LINES
 
 STEMS = pa.schema([("stem", pa.string())])
-_VOWELS = frozenset("aeiouy")
-_SUFFIXES = ("ational", "ization", "fulness", "ing", "edly", "ment", "ness", "ed", "ly", "es", "s")
-
-
-def stem(word: str) -> str:
-    """A word without its ending, if enough of it remains: at least one vowel followed by a consonant."""
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix):
-            rest = word[: -len(suffix)]
-            if measure(rest) > 0:
-                return rest
-    return word
-
-
-def measure(word: str) -> int:
-    """How often a vowel is followed by a consonant (Porter's m)."""
-    count, before = 0, False
-    for letter in word:
-        vowel = letter in _VOWELS
-        count += before and not vowel
-        before = vowel
-    return count
 
 
 def stems(lines: pa.Table) -> pa.Table:

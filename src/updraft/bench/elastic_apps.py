@@ -1,9 +1,9 @@
 """The applications of `bench elastic`: T1 rolling top-k words and T2 sentiment (paper 5), frequent patterns (paper 1).
 
 As in `apps/`, with two differences. The operator in front works tweet by tweet in plain Python, as the papers' operators work
-tuple by tuple, has instances of its own, and stems every word `EFFORT` times, which stands for the language processing of the
-papers' applications: it is what needs the nodes. Tweets are drawn from a pool that is made once per process: making each
-anew would cost as much as what is measured.
+tuple by tuple, has instances of its own, and stems every word (`apps.porter`), which stands for the language processing of the
+papers' applications: it is what needs the nodes. Words are looked up as they are, so that results are those of `apps/`. Tweets
+are drawn from a pool that is made once per process: making each anew would cost as much as what is measured.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from updraft.apps.generators.draws import Generator, Ints, times
 from updraft.apps.generators.transactions import Transactions
 from updraft.apps.generators.tweets import Tweets
 from updraft.apps.lexicon import scores, stop_words
+from updraft.apps.porter import stem
 from updraft.apps.source import Load
-from updraft.apps.stems import stem
 
 MOST = 4  # instances of an operator (paper 5: 1 to 4)
 TASKS = 16
 SIZE_S, SLIDE_S = 12, 6
 POOL = 20_000
-EFFORT = 10
 PARTITIONS = 2
 
 
@@ -55,13 +54,6 @@ def _pool(generator: Tweets | Transactions) -> pa.Table:
     return generator.rows(0, np.arange(POOL, dtype=np.int64) * 10_000).combine_chunks()
 
 
-def laboured(word: str) -> str:
-    """The word, after some work."""
-    for _ in range(EFFORT):
-        stem(word)
-    return word
-
-
 @dataclass(frozen=True, slots=True)
 class KeepWords:
     """The stop word filter, word by word."""
@@ -72,7 +64,8 @@ class KeepWords:
         ts, words = [], []
         for at, text in zip(rows["ts"].cast(pa.int64()).to_pylist(), rows["text"].to_pylist(), strict=True):
             for word in text.split():
-                if laboured(word) not in self.stop:
+                stem(word)
+                if word not in self.stop:
                     ts.append(at)
                     words.append(word)
         return pa.table(
@@ -91,7 +84,8 @@ class ScoreTweets:
         for text in rows["text"].to_pylist():
             score = 0
             for word in text.split():
-                score += self.lexicon.get(laboured(word), 0)
+                stem(word)
+                score += self.lexicon.get(word, 0)
             found.append(score)
         score_of = pa.array(found, pa.int64())
         signs = [pa.array([int(s > 0) for s in found]), pa.array([int(s < 0) for s in found])]

@@ -64,6 +64,7 @@ def profile(
         results().print(Text(f"  {name}: CPU by {curve.kind.value}, error {_percent(error)}"))
     worker = "not measured" if found.worker is None else f"by {found.worker.kind.value}"
     results().print(Text(f"  worker: CPU {worker}, error {_percent(accuracy.worker)}"))
+    results().print(Text(f"  all instances together: error {_percent(accuracy.total)}"))
     results().print(Text(f"  mean error {_percent(accuracy.mean)} on samples that were not learnt from"))
 
 
@@ -143,7 +144,12 @@ def tune(
 
 
 def _errors(accuracy: Accuracy) -> dict[str, Any]:
-    return {"instance_error": accuracy.instance, "worker_error": accuracy.worker, "mean_error": accuracy.mean}
+    return {
+        "instance_error": accuracy.instance,
+        "worker_error": accuracy.worker,
+        "total_error": accuracy.total,
+        "mean_error": accuracy.mean,
+    }
 
 
 def _percent(value: float | None) -> str:

@@ -98,6 +98,7 @@ class ControlLoop:
         ask_workers: Callable[[int], None] = lambda total: None,
         share: Callable[[Mapping[str, float]], object] | None = None,  # None: nobody can enforce CPU shares
         idle: Callable[[], bool] = lambda: False,
+        working: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.time,
         told: Callable[[DecisionRecord], None] = lambda record: None,
     ) -> None:
@@ -110,6 +111,7 @@ class ControlLoop:
         self._ask_workers = ask_workers
         self._share = share
         self._idle = idle
+        self._working = working
         self._clock = clock
         self._told = told
         self._steering = Steering(outlook=Outlook(slot_s=options.period_s, use=options.forecast))
@@ -219,6 +221,7 @@ class ControlLoop:
             parallelism=running.plan.parallelism(),
             workers=tuple(WorkerUse(worker=w.id, node=w.host, cores=w.cores) for w in running.workers),
             idle=self._idle(),
+            working=self._working(),
         )
 
     # -- inside ----------------------------------------------------------------------------------------------------------
@@ -233,10 +236,12 @@ class ControlLoop:
         running = self._topology.running()
         now_s = self._clock()
         if self._seen_s is not None and now_s > self._seen_s:
-            self._worker_s += len(running.workers) * (now_s - self._seen_s)
+            # Those that are on their way out are still paid for.
+            self._worker_s += (len(running.workers) + len(running.leaving)) * (now_s - self._seen_s)
         self._seen_s = now_s
         self.feed.workers = {
-            w.id: WorkerUse(worker=w.id, node=w.host, cores=w.cores) for w in running.workers
+            **{w.id: WorkerUse(worker=w.id, node=w.host, cores=w.cores) for w in running.workers},
+            **{name: WorkerUse(worker=name) for name in running.leaving},
         }
         self.feed.work(self._delays.get)
 

@@ -33,9 +33,8 @@ class Running:
     plan: Plan
     workers: tuple[Worker, ...]
     changing: bool = False  # a change is being prepared
-    leaving: tuple[
-        str, ...
-    ] = ()  # alive, but given up by another topology of the application: not among `workers`
+    # Alive, but given back or given up by another topology of the application: not among `workers`.
+    leaving: tuple[str, ...] = ()
 
     @property
     def embedded(self) -> bool:

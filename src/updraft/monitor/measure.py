@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from updraft.monitor.model import BatchMetrics, InstanceWork
@@ -12,7 +13,8 @@ from updraft.monitor.model import BatchMetrics, InstanceWork
 SHORTEST_S = 0.2  # a batch in which arrivals can be counted
 FITTED = 120  # batches that fixed costs are estimated from
 LEAST_POINTS = 4
-SPREAD = 1.5  # times as many rows in the larger half of batches as in the smaller
+SPREAD = 1.3  # times as many rows in the larger third of batches as in the smallest
+ALIKE = 0.5  # times as many rows as in a usual batch
 MOST_SILENCE = 6  # slots without a batch, after which nothing is said about the present
 
 
@@ -37,13 +39,24 @@ class Window:
 
 
 def window(
-    known: Sequence[BatchMetrics], now_s: float, period_s: float, slot_s: float, since_batch: int
+    known: Sequence[BatchMetrics],
+    now_s: float,
+    period_s: float,
+    slot_s: float,
+    since_batch: int,
+    working: bool = False,
 ) -> Window:
-    """Batches that ended in the period, of the current plan if there are any; in overload at least the last one."""
+    """Batches that ended in the period, of the current plan if there are any; in overload at least the last one. `working`:
+    a batch is being worked on."""
     recent = [b for b in known if b.ended_s > now_s - period_s]
     if not recent:
         recent = [b for b in known[-1:] if now_s - b.ended_s <= MOST_SILENCE * slot_s]
-    recent = [b for b in recent if b.batch_id >= since_batch] or recent[-1:]
+    # The first batch of a plan is dearer than those to come: processes and caches are cold.
+    recent = (
+        [b for b in recent if b.batch_id > since_batch]
+        or [b for b in recent if b.batch_id >= since_batch]
+        or recent[-1:]
+    )
     if not recent:
         return Window(batches=(), before=None, seconds=0.0)
     last = recent[-1]
@@ -51,8 +64,20 @@ def window(
         (b for b in known if b.batch_id < recent[0].batch_id), key=lambda b: b.batch_id, default=None
     )
     # Shortly after a batch the next one is probably running and not in the books yet: that time is not idle.
-    end_s = last.ended_s if now_s - last.ended_s <= last.seconds else now_s
+    end_s = last.ended_s if working or now_s - last.ended_s <= last.seconds else now_s
     return Window(batches=tuple(recent), before=before, seconds=max(1e-9, end_s - recent[0].started_s))
+
+
+def alike(longer: Window, found: Window) -> Window:
+    """Batches of a longer time that ran under the newest plan and are not much smaller than those of the period: with a tenth
+    of the rows, a row costs more. The time is that from the end of the batch before to that of each of them."""
+    least = ALIKE * median(b.rows_in for b in found.batches) if found.batches else 0.0
+    spans = {b.batch_id: b.ended_s - a.ended_s for a, b in pairwise(longer.batches)}
+    plan = longer.batches[-1].plan_version if longer.batches else None
+    same = tuple(b for b in longer.batches if b.rows_in >= least and b.plan_version == plan)
+    batches = same or longer.batches[-1:]
+    seconds = sum(spans.get(b.batch_id, b.seconds) for b in batches)
+    return Window(batches=batches, before=None, seconds=max(1e-9, seconds))
 
 
 def consistent(
@@ -97,8 +122,8 @@ NOTHING = Fixed()
 
 
 def fixed_costs(history: Sequence[BatchMetrics]) -> dict[str, Fixed]:
-    """By operator; "" is the source. From batches with few and with many rows: the medians of both halves make a line,
-    and where it meets zero rows is the fixed part. Batches that are all alike say nothing: 0."""
+    """By operator; "" is the source. From batches with few and with many rows: the medians of the smallest and of the largest
+    third make a line, and where it meets zero rows is the fixed part. Batches that are all alike say nothing: 0."""
     points: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
     for batch in history[-FITTED:]:
         for work in batch.instances:
@@ -110,9 +135,9 @@ def fixed_costs(history: Sequence[BatchMetrics]) -> dict[str, Fixed]:
 
 def _fixed(points: list[tuple[float, float, float]]) -> Fixed:
     ordered = sorted(points)
-    half = len(ordered) // 2
-    few, many = ordered[:half], ordered[half:]
-    if half < LEAST_POINTS:
+    third = len(ordered) // 3
+    few, many = ordered[:third], ordered[-third:]
+    if third < LEAST_POINTS:
         return Fixed()
     x_few, x_many = median(p[0] for p in few), median(p[0] for p in many)
     if x_many < SPREAD * x_few or x_many <= 0:
@@ -121,7 +146,7 @@ def _fixed(points: list[tuple[float, float, float]]) -> Fixed:
     def meets(at: int) -> float:
         y_few, y_many = median(p[at] for p in few), median(p[at] for p in many)
         start = y_few - (y_many - y_few) / (x_many - x_few) * x_few
-        return min(max(0.0, start), *(p[at] for p in ordered))
+        return min(max(0.0, start), y_few)
 
     return Fixed(wall_s=meets(1), cpu_s=meets(2))
 
@@ -160,6 +185,16 @@ def worker_cpu(worker: str, capacity: float, found: Window) -> float | None:
     if not known or found.seconds <= 0:
         return None
     return sum(known) / found.seconds / (capacity or 1.0)
+
+
+def worker_overhead(worker: str, found: Window) -> float | None:
+    """Cores that a worker used beside its instances: tasks, shuffles, the JVM; None where nobody measured its whole process."""
+    used = [use.cpu_s for b in found.batches for use in b.workers if use.worker == worker]
+    known = [value for value in used if value is not None]
+    if not known or found.seconds <= 0:
+        return None
+    own = sum(work.cpu_s for b in found.batches for work in b.instances if work.worker == worker)
+    return max(0.0, sum(known) - own) / found.seconds
 
 
 def traffic_of(found: Window) -> dict[tuple[tuple[str, int], tuple[str, int]], float]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from updraft.monitor.measure import (
     Sums,
+    alike,
     arrivals,
     change_cost_s,
     consistent,
@@ -27,11 +28,13 @@ from updraft.monitor.measure import (
     traffic_of,
     window,
     worker_cpu,
+    worker_overhead,
 )
 from updraft.monitor.model import BatchMetrics, InstanceWork, WorkerUse
 from updraft.policy.model import InstanceLoad, OperatorLoad, Slot, Snapshot, Stream, WorkerLoad
 
 HOT_TASKS = 3
+COST_PERIODS = 10  # over which costs are measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +69,15 @@ def snapshot_of(
     parallelism: Mapping[str, int] | None = None,
     workers: Sequence[WorkerUse] | None = None,
     idle: bool = False,
+    working: bool = False,
 ) -> Snapshot:
     """What was measured in the `period_s` before `now_s`, by batches from `plan_since_batch` on (older ones ran under
     another plan and count only for the history). `parallelism` and `workers`: what the engine knows to be there now;
-    without them, what the last batch reported. `idle`: the source has said that nothing waits."""
+    without them, what the last batch reported. `idle`: the source has said that nothing waits. `working`: a batch is being
+    worked on, so the time since the last one is not idle, however long it takes."""
     in_order = sorted({b.batch_id: b for b in batches if b.topology == shape.topology}.values(), key=_id)
     known, gaps = consistent(in_order, now_s, slot_s)
-    found = window(known, now_s, period_s, slot_s, plan_since_batch)
+    found = window(known, now_s, period_s, slot_s, plan_since_batch, working)
     last = known[-1] if known else None
     resting = idle and known != [] and now_s - known[-1].ended_s > period_s
     if resting:
@@ -80,8 +85,10 @@ def snapshot_of(
     elif not found.batches:
         gaps = gaps or (f"no batch in the last {period_s:.0f} s",)
     here = workers if workers is not None else last.workers if last is not None else ()
+    # What a row costs changes more slowly than how many there are, and a few batches of a busy machine are no measure of it.
+    costs = alike(window(known, now_s, COST_PERIODS * period_s, slot_s, plan_since_batch), found)
     fixed = fixed_costs(known)
-    sums = sums_of(found.batches, fixed)
+    sums, spent = sums_of(found.batches, fixed), sums_of(costs.batches, fixed)
     pressure = spent_on_rows_s(found.batches, fixed) / found.seconds if found.batches else None
     rate, growth = arrivals(found)
     if resting:
@@ -103,9 +110,10 @@ def snapshot_of(
         taken_at_s=now_s,
         topology=shape.topology,
         operators=tuple(
-            _operator(o, sums.get(o.name, Sums()), running.get(o.name, 0), part) for o in shape.operators
+            _operator(o, sums.get(o.name, Sums()), spent.get(o.name, Sums()), running.get(o.name, 0), part)
+            for o in shape.operators
         ),
-        streams=_streams(shape, sums, sum(b.rows_in for b in found.batches)),
+        streams=_streams(shape, spent, sum(b.rows_in for b in costs.batches)),
         workers=tuple(
             WorkerLoad(
                 id=w.worker,
@@ -113,6 +121,7 @@ def snapshot_of(
                 cores=w.cores,
                 capacity=_capacity(w, last),
                 cpu=worker_cpu(w.worker, _capacity(w, last), found),
+                overhead_cores=worker_overhead(w.worker, costs),
             )
             for w in sorted(here, key=lambda w: (len(w.worker), w.worker))
         ),
@@ -124,7 +133,9 @@ def snapshot_of(
         backlog_growth_per_s=growth,
         latency_s=max((b.latency_s for b in found.batches if b.latency_s is not None), default=None),
         pressure=pressure,
-        source_s_per_row=source_s_per_row(found.batches, fixed.get("")),
+        usual_pressure=spent_on_rows_s(costs.batches, fixed) / costs.seconds if costs.batches else None,
+        usual_rows_per_s=sum(b.rows_in for b in costs.batches) / costs.seconds if costs.batches else None,
+        source_s_per_row=source_s_per_row(costs.batches, fixed.get("")),
         source_partitions=max((len(b.sources) for b in found.batches), default=0),
         change_cost_s=change_cost_s(known),
         traffic=traffic_of(found),
@@ -162,7 +173,7 @@ def _id(batch: BatchMetrics) -> int:
     return batch.batch_id
 
 
-def _operator(shape: OperatorShape, sums: Sums, count: int, part: _Part) -> OperatorLoad:
+def _operator(shape: OperatorShape, sums: Sums, spent: Sums, count: int, part: _Part) -> OperatorLoad:
     return OperatorLoad(
         name=shape.name,
         level=shape.level,
@@ -171,7 +182,7 @@ def _operator(shape: OperatorShape, sums: Sums, count: int, part: _Part) -> Oper
         highest=shape.highest,
         instances=tuple(_instance(index, sums.by_instance.get(index, []), part) for index in range(count)),
         rows_in_per_s=sums.rows_in / part.seconds if part.seconds > 0 else None,
-        cpu_s_per_row=sums.row_cpu_s / sums.rows_in if sums.rows_in > 0 else None,
+        cpu_s_per_row=spent.row_cpu_s / spent.rows_in if spent.rows_in > 0 else None,
         slots=_slots(shape.name, part),
     )
 

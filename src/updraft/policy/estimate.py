@@ -17,12 +17,11 @@ from itertools import cycle
 from math import ceil
 from typing import Protocol
 
-from updraft.policy.model import Configuration, OperatorLoad, Snapshot, Stream
+from updraft.policy.model import Configuration, OperatorLoad, Snapshot, Stream, WorkerLoad
 from updraft.policy.settings import Execution, Settings
 from updraft.policy.skew import heaviest_task
 
 MOST_CORRECTION = 4.0
-BUSY = 0.5  # share of the time spent on rows from which on all overhead is believed
 
 
 class Estimator(Protocol):
@@ -91,6 +90,8 @@ def estimator_of(snapshot: Snapshot, settings: Settings) -> Estimator:
                 spent[instance.worker] = spent.get(instance.worker, 0.0) + (instance.cores or 0.0)
     extra = [
         worker.cpu * worker.usable_cores - spent.get(worker.id, 0.0)
+        if worker.overhead_cores is None
+        else worker.overhead_cores
         for worker in snapshot.workers
         if worker.cpu is not None
     ]
@@ -98,15 +99,28 @@ def estimator_of(snapshot: Snapshot, settings: Settings) -> Estimator:
         order=tuple(operator.name for operator in snapshot.operators),
         streams=snapshot.streams,
         cpu_s_per_row={o.name: o.cpu_s_per_row for o in snapshot.operators if o.cpu_s_per_row is not None},
-        overhead_cores=max(0.0, sum(extra) / len(extra)) * _on_rows(snapshot) if extra else 0.0,
+        overhead_cores=max(0.0, sum(extra) / len(extra)) * _left_when_busy(snapshot, settings)
+        if extra
+        else 0.0,
     )
 
 
-def _on_rows(snapshot: Snapshot) -> float:
-    """The part of a worker's overhead that is believed: that of the time spent on rows. Batches follow each other without a
-    pause, and each costs the same for ten rows as for ten thousand: a worker with little to do looks busy with overhead that
-    makes room as soon as there are rows."""
-    return 1.0 if snapshot.pressure is None else min(1.0, snapshot.pressure / BUSY)
+def _left_when_busy(snapshot: Snapshot, settings: Settings) -> float:
+    """The part of a worker's overhead that is left when rows take as much of the time as they may. Batches follow each other
+    without a pause, and each costs the same for ten rows as for ten thousand: overhead is spent in the time that rows leave, so
+    a worker with little to do looks busy with overhead that makes room as soon as there are rows."""
+    pressure = snapshot.usual_pressure if snapshot.usual_pressure is not None else snapshot.pressure
+    if settings.execution is Execution.PIPELINE or pressure is None:
+        return 1.0
+    return min(1.0, (1 - settings.core_max) / max(1e-9, 1 - pressure))
+
+
+def believed_cpu(worker: WorkerLoad, snapshot: Snapshot, settings: Settings) -> float | None:
+    """Share of what a worker can use that it uses, without overhead that makes room."""
+    if worker.cpu is None or worker.overhead_cores is None:
+        return worker.cpu
+    room = worker.overhead_cores * (1 - _left_when_busy(snapshot, settings))
+    return max(0.0, worker.cpu - room / worker.usable_cores)
 
 
 def cores_of(snapshot: Snapshot, settings: Settings, workers: int) -> tuple[float, ...]:
@@ -174,13 +188,15 @@ def source_time(snapshot: Snapshot, cores: Sequence[float]) -> float:
 
 def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings) -> float:
     """By how much reality is slower than the estimate for what runs now; 1: it is not."""
-    processed = processed_rows_per_s(snapshot)
-    if snapshot.pressure is None or processed is None or snapshot.pressure < 0.1:
+    pressure, processed = snapshot.usual_pressure, snapshot.usual_rows_per_s
+    if pressure is None or processed is None:
+        pressure, processed = snapshot.pressure, processed_rows_per_s(snapshot)
+    if pressure is None or processed is None or pressure < 0.1:
         return 1.0
     expected = estimate(snapshot, estimator, snapshot.configuration, processed, settings).time
     if expected <= 0:
         return 1.0
-    return min(MOST_CORRECTION, max(1.0, snapshot.pressure / expected))
+    return min(MOST_CORRECTION, max(1.0, pressure / expected))
 
 
 def processed_rows_per_s(snapshot: Snapshot) -> float | None:

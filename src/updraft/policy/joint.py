@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from updraft.policy.estimate import believed_cpu
 from updraft.policy.load import planned_load
 from updraft.policy.model import Configuration, Decision, Forecast, Memory, Snapshot, hold
 from updraft.policy.settings import Settings
@@ -36,7 +37,11 @@ def _workers(snapshot: Snapshot, wanted: Configuration, settings: Settings) -> i
     now = len(snapshot.workers)
     if now == 0:
         return 0
-    used = [worker.cpu for worker in snapshot.workers if worker.cpu is not None]
+    used = [
+        cpu
+        for cpu in (believed_cpu(worker, snapshot, settings) for worker in snapshot.workers)
+        if cpu is not None
+    ]
     count = now
     if wanted.more_anywhere(snapshot.configuration):
         count = now + 1

@@ -83,13 +83,14 @@ class Stream:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLoad:
     """One live worker. `cpu`: share of what it can use that it used. `capacity`: cores it can use, less than it has where a
-    cgroup limits it; None: all of them."""
+    cgroup limits it; None: all of them. `overhead_cores`: what it used beside its instances, over a longer time."""
 
     id: str
     cores: int = 1
     capacity: float | None = None
     node: str = ""
     cpu: float | None = None
+    overhead_cores: float | None = None
 
     @property
     def usable_cores(self) -> float:
@@ -113,6 +114,8 @@ class Snapshot:
     backlog_growth_per_s: float | None = None
     latency_s: float | None = None
     pressure: float | None = None  # share of the time spent on rows; 1.0: saturated
+    usual_pressure: float | None = None  # the same over a longer time, as costs are; None: as above
+    usual_rows_per_s: float | None = None  # that were worked on in that time
     source_s_per_row: float = 0.0  # time of the source stage per input row, on the workers there are
     source_partitions: int = (
         0  # into which that stage is divided; 0: not known, it takes as long on any number of workers

@@ -2,7 +2,8 @@
 
 As long as all recent input rates could be one mean ± tolerance, the policy sees that mean (or, where a line fits them
 clearly, the line's end), not the last value. A load that leaves this band, or an application that cannot keep up, is
-shown as it is, at once. Paper 5 averages over a minute; this averages only while averaging does no harm.
+shown as it is, at once; when it has risen, by what came during the last batch. Paper 5 averages over a minute; this averages
+only while averaging does no harm.
 """
 
 from __future__ import annotations
@@ -30,13 +31,23 @@ def smoothed(
     loads = (*memory.loads, load)[-rules.rounds :]
     band = (1 + rules.tolerance) / (1 - rules.tolerance)
     if min(loads) <= 0 or max(loads) > band * min(loads):
-        return snapshot, forecast, replace(memory, loads=(load,))
+        risen = _risen(snapshot)
+        return risen, forecast, replace(memory, loads=(risen.input_rows_per_s or load,))
     memory = replace(memory, loads=loads)
     if stressed(snapshot, settings):
         return snapshot, forecast, memory
     usual = typical(loads)
     kept = forecast if trusted_peak(forecast, usual, settings) is not None else None
     return scaled(snapshot, usual / load), kept, memory
+
+
+def _risen(snapshot: Snapshot) -> Snapshot:
+    """A load that has just risen: the period began before it did, and its mean is neither what was nor what is. What came
+    during the last batch is."""
+    mean, latest = snapshot.input_rows_per_s, snapshot.latest_rows_per_s
+    if mean is None or latest is None or latest <= mean:
+        return snapshot
+    return replace(snapshot, input_rows_per_s=latest)
 
 
 def typical(loads: tuple[float, ...]) -> float:

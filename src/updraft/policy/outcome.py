@@ -1,9 +1,9 @@
 """What became of the last change: judged once its effect is measured, rolled back if it made things worse, not repeated.
 
 Judged when a whole period was measured under the new configuration. Worse means, at a load no more than a tenth higher:
-it kept up before and does not now; or it could not keep up before, still cannot, and takes more time per row; or something was
-added and a row takes more time. A scale-in that the next change takes back at the same load counts as worse, too: estimates
-that depend on the configuration would swing for ever. No paper looks back at its decisions.
+nothing was added, it kept up before and does not now; or it could not keep up before, still cannot, and takes more time per
+row; or something was added and a row takes more time. A scale-in that the next change takes back at the same load counts as
+worse, too: estimates that depend on the configuration would swing for ever. No paper looks back at its decisions.
 """
 
 from __future__ import annotations
@@ -107,11 +107,12 @@ def _worse(snapshot: Snapshot, change: Change, settings: Settings) -> str:
     slower = _slower(snapshot, change)
     stressed_now = stressed(snapshot, settings)
     limit = 1 + settings.stability.worse
-    if stressed_now and not change.stressed:
+    added = change.after.more_anywhere(change.before) and not change.before.more_anywhere(change.after)
+    # What was added for a load that had just come kept up "before" only because nothing was waiting yet.
+    if stressed_now and not change.stressed and not added:
         return "it kept up before and does not now"
     if stressed_now and slower is not None and slower > limit:
         return f"it still cannot keep up and a row takes {slower - 1:.0%} more time"
-    added = change.after.more_anywhere(change.before) and not change.before.more_anywhere(change.after)
     enough = snapshot.pressure is not None and snapshot.pressure >= settings.core_min
     if added and enough and slower is not None and slower > limit:
         return f"more was given and a row takes {slower - 1:.0%} more time"

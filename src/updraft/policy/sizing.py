@@ -19,6 +19,7 @@ from updraft.policy.model import Configuration, Snapshot
 from updraft.policy.settings import Execution, Settings, bounds
 
 HARDLY = 1.05  # so much more time is as good as none
+WORTHWHILE = 0.99  # an instance more must leave no more time than this part
 UNBOUNDED = 1024  # instances of a stateless operator without a maximum
 
 
@@ -49,10 +50,13 @@ class Sizer:
                 if count < (limits[name][1] or UNBOUNDED)
             ]
             best = min(grown, default=None)
-            if best is None or (best[0] >= now - 1e-9 and not self._ties(chosen, limits, rows_per_s)):
+            # Where nothing is enough, instances that save next to nothing would only move state about.
+            helps = best is not None and best[0] < now * WORTHWHILE
+            ties = [] if helps else self._ties(chosen, limits, rows_per_s)
+            if best is None or (not helps and not ties):
                 return chosen
-            if best[0] >= now - 1e-9:  # several equally slow instances: all must get help before it shows
-                best = min(self._ties(chosen, limits, rows_per_s))
+            if not helps:  # several equally slow instances: all must get help before it shows
+                best = min(ties)
             chosen[best[2]] += 1
 
     def settled_parallelism(self, rows_per_s: float) -> dict[str, int]:

@@ -26,10 +26,13 @@ LEAST_SAMPLES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """Mean relative errors on samples that were not learnt from. None: nothing to compare with."""
+    """Mean relative errors on samples that were not learnt from. None: nothing to compare with. `total`: of the CPU of all
+    instances together, which is what a plan is made for; an operator that needs next to nothing has an error of its own that
+    says more about clocks than about the profile."""
 
     instance: dict[str, float]
     worker: float | None
+    total: float | None = None
 
     @property
     def mean(self) -> float | None:
@@ -102,7 +105,22 @@ def accuracy(profile: Profile, samples: Sequence[Snapshot]) -> Accuracy:
         if profile.worker is not None and x
         else None
     )
-    return Accuracy(instance=instance, worker=worker)
+    return Accuracy(instance=instance, worker=worker, total=_total_error(profile, samples))
+
+
+def _total_error(profile: Profile, samples: Sequence[Snapshot]) -> float | None:
+    errors = []
+    for seen in samples:
+        found = [
+            (profile.instance[o.name](one.rows_per_s), one.cores)
+            for o in seen.operators
+            for one in o.instances
+            if o.name in profile.instance and one.rows_per_s is not None and one.cores is not None
+        ]
+        measured = sum(cores for _, cores in found)
+        if measured > 0:
+            errors.append(abs(sum(cores for cores, _ in found) - measured) / measured)
+    return sum(errors) / len(errors) if errors else None
 
 
 def _instance_points(samples: Sequence[Snapshot], operator: str) -> tuple[list[float], list[float]]:
@@ -129,7 +147,7 @@ def _worker_points(samples: Sequence[Snapshot]) -> tuple[list[float], list[float
         for worker in seen.workers:
             if worker.cpu is not None:
                 xs.append(spent[worker.id])
-                ys.append(worker.cpu * worker.cores)
+                ys.append(worker.cpu * worker.usable_cores)
     return xs, ys
 
 

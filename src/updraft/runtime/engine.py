@@ -109,6 +109,7 @@ class Engine:
     checkpoint: RunCheckpoint
     storage: Storage
     progress: Progress | None = None
+    watched: bool = False  # set by whoever keeps metrics of batches
     shares: ShareTable = field(default_factory=ShareTable)
     should_halt: Callable[[int], bool] = lambda batch_id: False
     failure: UpdraftError | None = None
@@ -221,6 +222,7 @@ class Engine:
                 levels=self._levels(job.plan),
                 clocks=self.checkpoint.manifest.clocks,
                 shares=self.shares.now,
+                watched=self.watched,
             )
             faults.reach("begun", batch_id)
             try:

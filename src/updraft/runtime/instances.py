@@ -130,7 +130,7 @@ class InstanceRun:
         self.report.repaired = done.repaired
         if shadow_of is not None:
             return
-        if arrived.num_rows:
+        if self.batch.watched and arrived.num_rows:
             found = carried((*arrived.raw, *arrived.combined), node.tasks, node.keys)
             self.report.task_rows, self.report.hot_keys = found.task_rows, found.hot_keys
         self.pieces.extend(

@@ -5,6 +5,7 @@ Everything that depends only on the plan (program broadcast, partitioners, placi
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,9 +21,11 @@ from updraft.runtime.rdds import Primitives, arrow_messages
 from updraft.runtime.reports import Report
 from updraft.runtime.stage import Batch, StageCall, WarmCall
 from updraft.runtime.storage import Storage
-from updraft.runtime.whole import WholeCall, is_better_whole, limit_bytes, received_bytes
+from updraft.runtime.whole import WholeCall, is_better_whole, limit_bytes, reading_share, received_bytes
 from updraft.topology.graph import Graph
 
+log = logging.getLogger("updraft.live")
+_LITTLE = 0.1  # of a batch's time: so much reading is left to the workers that have read before
 _FEW_ROWS = (
     100_000  # once output was too much to be collected, it is again when a batch emits no more than this
 )
@@ -75,7 +78,11 @@ class BatchJob:
         self._locations = {worker.id: worker.location for worker in workers}
         self._placed: dict[tuple[int, int], Any] = {}
         # A worker that came after this plan was made is cold and knows nothing of it: sources keep off it.
-        self._known = self._spark.helper(sorted(self._locations.values())) if self._locations else None
+        self._readers = dict(self._locations)
+        self._near = self._spark.helper(sorted(self._locations.values())) if self._locations else None
+        self._source: Any = None  # of the last batch
+        self._reads_little = False  # reading is a small part of a batch
+        self._warming: str | None = None  # group of the jobs that warm workers up
         self._sized = False
         self._try_whole = False
         self._last_bytes = 0
@@ -89,7 +96,7 @@ class BatchJob:
             rows = max(1_000, min(16_384, 8_000_000 // max(1, self.program.width)))
             frame.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows)
             self._sized = True
-        rdd = arrow_messages(frame)
+        rdd = self._source = arrow_messages(frame)
         senders = rdd.getNumPartitions()
         self.senders = min(senders, self._cores)
         result = self._run_whole(rdd, batch) if self._try_whole else None
@@ -100,6 +107,7 @@ class BatchJob:
             result.reports, senders=senders, slots=slots, cores=self._cores
         )
         self._last_bytes = received_bytes(result.reports)
+        self._reads_little = reading_share(result.reports) < _LITTLE
         rows = sum(sum(report.rows_to_sinks.values()) for report in result.reports)
         self._leaves_output = result.overflowed or (self._leaves_output and rows > _FEW_ROWS)
         return result
@@ -117,8 +125,8 @@ class BatchJob:
             # Each Python task has a fixed cost; more source partitions than cores only multiply it.
             senders = self._cores
             rdd = rdd.coalesce(senders)
-        if self._known is not None:
-            rdd = self._spark.near(rdd, self._known)
+        if self._near is not None:
+            rdd = self._spark.near(rdd, self._near)
         last = len(self.program.stages) - 1
         for level in range(last + 1):
             zipped = bool(self._locations)
@@ -139,7 +147,7 @@ class BatchJob:
         if not self._last_slots:
             return _result(self._spark.collect(rdd), None)
         exchange = self._spark.shuffle(rdd, self._last_partitioner)
-        return _result(self._spark.collect_partition(exchange, 0), exchange)
+        return _result(self._spark.collect_partitions(exchange, (0,)), exchange)
 
     def warm(self, before: BatchJob | None = None) -> None:
         """Send the program to the workers, and build what a batch like those of the job before will need."""
@@ -148,9 +156,46 @@ class BatchJob:
             for stage in self.program.stages[1:]:
                 self._placing(stage.level, senders)
                 senders = len(stage.slots)
-        locations: list[str | None] = [*sorted(self._locations.values())] or [None]
+        known = before._locations if before is not None else {}
+        cold = sorted(place for name, place in self._locations.items() if name not in known)
+        # Those that work already have no core to spare: waiting for one would take as long as their part of a batch.
+        locations: list[str | None] = [*(cold or sorted(self._locations.values()))] or [None]
         call = WarmCall(self._program_id, self._broadcast)
-        self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))
+        with self._spark.job_group("the program of a new plan") as self._warming:
+            self._spark.collect(self._spark.python_stage(self._spark.placed(locations, 1), call))
+            try:
+                if before is not None and before._source is not None:
+                    self._rehearse(before, cold, call)
+            except Exception:  # nothing depends on it
+                log.info("new workers could not be warmed up", exc_info=True)
+        self._warming = None
+
+    def abandon_warming(self, alive: frozenset[str]) -> None:
+        """End `warm` if a worker it waits for is gone: Spark would wait for it as long as for a batch's."""
+        group = self._warming
+        if group is not None and self._locations.keys() - alive:
+            self._spark.cancel(group)
+
+    def _rehearse(self, before: BatchJob, cold: list[str], call: WarmCall) -> None:
+        """Let workers that the plan before did not know exchange nothing with each other, and read a partition of the last
+        batch unless that is left to others: what a JVM and a Python process do for the first time takes seconds on a small
+        node, and would hold up the first batch of the new plan. No operator is called and no state is touched; rows that are
+        read again go nowhere."""
+        if cold:
+            sent = self._spark.python_stage(self._spark.placed(cold, 1), replace(call, slots=len(cold)))
+            received = self._spark.shuffle(sent, self._spark.partitioner(len(cold)))
+            self._spark.collect(
+                self._spark.python_stage(received.zip(self._spark.placed(cold, len(cold))), call)
+            )
+        readers = {name: place for name, place in self._locations.items() if name in before._readers}
+        if readers and before._reads_little:
+            self._readers, self._near = readers, self._spark.helper(sorted(readers.values()))
+            return
+        fresh = sorted(place for name, place in self._locations.items() if name not in readers)
+        if fresh:
+            # Spark can read the rows of a batch again as long as it may have to repeat it: mostly also just after it.
+            read = self._spark.python_stage(before._source.cartesian(self._spark.placed(fresh, 1)), call)
+            self._spark.collect_partitions(read, range(len(fresh)))
 
     def take_over(self, before: BatchJob) -> None:
         """Expect batches like those of the job before; else each new plan would learn again, by running a batch twice, that

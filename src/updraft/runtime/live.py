@@ -62,6 +62,9 @@ from updraft.topology.graph import Graph
 log = logging.getLogger("updraft.live")
 _IDLE_S = 0.02  # how often the preparing thread looks for a new commit
 _GUARD_S = 0.25  # how often a running batch's workers are looked at
+_LEAVING_S = (
+    20.0  # in which a worker that was given back has left; one that is still there then may be used again
+)
 _KEPT = 50  # ended changes that `change()` still knows
 FOLLOWED_WINDOWS = (
     4  # that copies get at a time: no batch waits for them, and a Spark job costs the same for each
@@ -148,6 +151,10 @@ class LiveTopology:
         self._known: frozenset[str] = frozenset()  # workers when copies were last placed
         self._spread_over = 0  # after a loss: so many workers there were
         self._lost_any = False
+        self._warming: BatchJob | None = None  # of the next plan, while workers get to know it
+        self._released: dict[
+            str, float
+        ] = {}  # workers that were given back, and when: some seconds they are still there
         self._job_is_old = False  # other workers are to have shadows than its program knows
         self._outgoing: tuple[
             Plan, ...
@@ -260,10 +267,13 @@ class LiveTopology:
         assert self._transfer is not None
         while not self._closed.wait(_GUARD_S):
             in_batch = self._in_batch.locked() and time.monotonic() - self._begun_s > _GUARD_S
-            if not in_batch and not self._transfer.is_busy:
+            warming = self._warming
+            if not in_batch and not self._transfer.is_busy and warming is None:
                 continue
             alive = self._alive()
             self._transfer.abandon(alive)
+            if warming is not None:
+                warming.abandon_warming(alive)
             if self._running() - alive:
                 if in_batch:
                     self._abandoned = True
@@ -453,7 +463,10 @@ class LiveTopology:
     def running(self) -> Running:
         """What a policy must know of the run besides what was measured."""
         change, plan = self._change, self.job.plan
-        here, gone = self._workers(), self.given_up()
+        now_s = time.monotonic()
+        # Spark needs some seconds to end an executor; a loop that still counted on it would give it back again.
+        self._released = {one: at_s for one, at_s in self._released.items() if now_s - at_s < _LEAVING_S}
+        here, gone = self._workers(), self.given_up() | self._released.keys()
         return Running(
             plan=plan,
             workers=tuple(worker for worker in here if worker.id not in gone),
@@ -477,6 +490,7 @@ class LiveTopology:
                 if not self._prepare_round(change, number, inherited if number == 0 else None):
                     return
             for worker in released_by(change.request):
+                self._released = {**self._released, worker: time.monotonic()}
                 self.release(worker)
             self._over(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
@@ -491,8 +505,11 @@ class LiveTopology:
         used, leaving = change.plans[number].workers(), leaving_of(change.request)
         # A worker that is about to be given back must not get a source's partition, either.
         staying = tuple(one for one in change.workers if one.id not in leaving or one.id in used)
-        job = self._make_job(change.plans[number], staying)
-        job.warm(self.job)
+        job = self._warming = self._make_job(change.plans[number], staying)
+        try:
+            job.warm(self.job)
+        finally:
+            self._warming = None
         with self._turn:
             if change.outcome is not Outcome.RUNNING:
                 job.close()

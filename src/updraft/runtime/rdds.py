@@ -122,7 +122,7 @@ class Primitives:
         return jvm.org.apache.spark.api.java.JavaRDD(rdd, tag)
 
     @contextmanager
-    def job_group(self) -> Iterator[str]:
+    def job_group(self, what: str) -> Iterator[str]:
         """The jobs that this thread starts in the block have a group of their own, which `cancel` ends.
 
         The group before comes back: a query's thread must keep the one that the query is stopped by.
@@ -130,7 +130,7 @@ class Primitives:
         names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
         before = {name: self._context.getLocalProperty(name) for name in names}
         group = f"updraft-{uuid.uuid4().hex}"
-        self._context.setJobGroup(group, "copies of state", False)
+        self._context.setJobGroup(group, what, False)
         try:
             yield group
         finally:
@@ -146,9 +146,10 @@ class Primitives:
         with _load_from_socket(self._python_rdd.collectAndServe(rdd.rdd()), BYTES) as elements:
             return list(elements)
 
-    def collect_partition(self, rdd: Any, partition: int) -> list[bytes]:
-        """The elements of one partition; stages before it run, its siblings do not."""
+    def collect_partitions(self, rdd: Any, partitions: Iterable[int]) -> list[bytes]:
+        """The elements of some partitions; stages before them run, their siblings do not."""
         wanted = self._jvm.java.util.ArrayList()
-        wanted.add(partition)
+        for partition in partitions:
+            wanted.add(partition)
         with _load_from_socket(self._python_rdd.runJob(self._spark, rdd, wanted), BYTES) as elements:
             return list(elements)

@@ -65,6 +65,7 @@ class Batch:
     )  # by worker, files of tasks it gave away
     clocks: Clocks = field(default_factory=Clocks)  # event time after the last batch
     shares: Shares | None = None  # of CPU; None: nothing is enforced
+    watched: bool = True  # whether anybody looks at what reports say beyond what the engine needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +151,8 @@ class StageCall:
         report.cpu_s += time.thread_time() - cpu
         if report.group_cpu_s is not None:
             report.cpu_s = report.group_cpu_s  # of all threads, such as Arrow's too
-        if self.storage.own_directory and not any(piece.kind is Kind.REPORT for piece in out):
+        told = any(piece.kind is Kind.REPORT for piece in out)
+        if self.batch.watched and self.storage.own_directory and not told:
             use = worker_use()  # once per partition is enough
             report.process = None if use is None else (use.cpu_s, use.memory_bytes, use.limit_cores)
         out.append(
@@ -209,16 +211,22 @@ def load_program(program_id: str, program: Shipped) -> Program:
 
 @dataclass(frozen=True, slots=True)
 class WarmCall:
-    """Spark's function that only makes a worker's process know a program before the first batch needs it."""
+    """Spark's function that only makes a worker's process know a program before the first batch needs it. `slots`: it sends
+    so many empty bundles on, each preceded by its number."""
 
     program_id: str
     program: Shipped
+    slots: int = 0
 
     def __call__(self, _split: int, elements: Iterable[Any]) -> Iterator[bytes]:
         for _ in elements:
             pass
         load_program(self.program_id, self.program)
-        yield b"ready"
+        for slot in range(self.slots):
+            yield _LONG.pack(slot)
+            yield pack([])
+        if not self.slots:
+            yield b"ready"
 
 
 def _growing(messages: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -148,12 +148,13 @@ def steered(
             options=replace(options.loop_options(), settings=settings),
             ask_workers=lambda total: _ask(context, shape.topology, total, together),
             idle=lambda: trigger is None and live.resting,
+            working=lambda: not live.resting,
             told=told or (lambda record: None),
             share=None if engine.shares.now is None else live.set_shares,
         )
         if isinstance(live.place, Placer):
             live.place.recent = feed.recent
-        engine.progress = both(feed.take, engine.progress)
+        engine.progress, engine.watched = both(feed.take, engine.progress), True
         live.more_status = lambda: {"steering": loop.status()}
         if options.metrics_port is not None:
             stack.callback(_served(feed, live, options.metrics_port).stop)

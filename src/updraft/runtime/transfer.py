@@ -246,7 +246,7 @@ class Transfer:
         if not plan.senders:
             return [], _outcomes(orders, [])
         locations = {worker.id: worker.location for worker in workers}
-        with self._spark.job_group() as group:
+        with self._spark.job_group("copies of state") as group:
             self._flying[group] = frozenset({*plan.senders, *plan.receivers})
             try:
                 arrivals = self._ship(plan, locations, drops)

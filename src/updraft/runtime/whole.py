@@ -41,6 +41,13 @@ def received_bytes(reports: Iterable[Report]) -> int:
     return sum(report.bytes_in for report in reports if report.level == 0)
 
 
+def reading_share(reports: Iterable[Report]) -> float:
+    """The sources' part of the time that the instances and partitions of a batch took."""
+    reports = list(reports)
+    whole_s = sum(report.wall_s for report in reports)
+    return sum(report.wall_s for report in reports if report.level == 0) / whole_s if whole_s > 0 else 0.0
+
+
 def limit_bytes(last_bytes: int) -> int:
     """A batch of more than this is given back: twice the last one, which the choice was made for, or any small one."""
     return min(MOST_LIMIT_BYTES, max(LEAST_LIMIT_BYTES, 2 * last_bytes))

@@ -104,6 +104,14 @@ def test_a_cluster_that_grants_nothing_is_not_waited_for_for_ever() -> None:
     assert fates(found) == [Fate.DONE]
 
 
+def test_workers_on_their_way_out_are_paid_for_and_not_given_back_again() -> None:
+    found = scene([{"workers": 1, "parallelism": {"count": 1}}], workers=1)
+    found.run.leaving = ("2",)
+    found.rounds(2)
+    assert found.run.asked == []
+    assert set(found.loop.feed.workers) == {"1", "2"}
+
+
 def test_workers_are_given_back_with_the_change_that_empties_them() -> None:
     found = scene([{"parallelism": {"count": 1}, "workers": 1}], workers=2, parallelism=2)
     found.rounds()

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.monitor.build import SHAPE, batch
 
 from updraft.monitor import WorkerUse, snapshot_of
+from updraft.monitor.measure import alike, window
 
 
 def test_rates_utilisation_and_pressure() -> None:
@@ -56,6 +57,45 @@ def test_only_batches_of_the_current_plan_speak_about_instances() -> None:
     seen = snapshot_of([*old, *new], SHAPE, now_s=18.0, period_s=10.0, plan_since_batch=15)
     assert seen.pressure == pytest.approx(0.7)
     assert len(seen.operators[0].slots) >= 1  # the history is kept
+
+
+def test_the_first_batch_of_a_plan_does_not_speak_while_there_is_another() -> None:
+    cold = batch(15, start_s=15.0, seconds=10.0)
+    cold = replace(cold, sources=(replace(cold.sources[0], wall_s=7.0),))
+    after = [batch(n, start_s=n + 9.0) for n in (16, 17)]
+    seen = snapshot_of([cold, *after], SHAPE, now_s=27.0, period_s=15.0, plan_since_batch=15)
+    assert seen.source_s_per_row == pytest.approx(0.001)
+    alone = snapshot_of([cold], SHAPE, now_s=25.0, period_s=15.0, plan_since_batch=15)
+    assert alone.source_s_per_row == pytest.approx(0.07)
+
+
+def test_costs_are_those_of_a_longer_time() -> None:
+    usual = [batch(n) for n in range(29)]
+    noisy = batch(29)
+    noisy = replace(noisy, instances=tuple(replace(w, cpu_s=3 * w.cpu_s) for w in noisy.instances))
+    seen = snapshot_of([*usual, noisy], SHAPE, now_s=30.0, period_s=3.0)
+    assert seen.operators[1].cpu_s_per_row == pytest.approx(0.001 * (1 + 2 / 29))
+    assert seen.usual_rows_per_s == pytest.approx(100.0)
+    assert seen.usual_pressure == pytest.approx(0.7)
+    assert seen.workers[0].overhead_cores == pytest.approx(0.2 - 1.2 / 29)
+
+
+def test_costs_are_those_of_batches_of_this_size() -> None:
+    # With a tenth of the rows, a row costs more.
+    longer = window(
+        [*(batch(n, rows=10) for n in range(10)), *(batch(n) for n in range(10, 13))], 13.0, 30.0, 10.0, 0
+    )
+    found = window([batch(n) for n in range(10, 13)], 13.0, 3.0, 10.0, 0)
+    assert [b.batch_id for b in alike(longer, found).batches] == [10, 11, 12]
+    assert alike(longer, found).seconds == pytest.approx(3.0)
+
+
+def test_a_batch_that_is_being_worked_on_is_no_idle_time() -> None:
+    batches = [batch(n) for n in range(10)]
+    resting = snapshot_of(batches, SHAPE, now_s=20.0, period_s=15.0)
+    working = snapshot_of(batches, SHAPE, now_s=20.0, period_s=15.0, working=True)
+    assert working.pressure == pytest.approx(0.7)
+    assert resting.pressure == pytest.approx(0.7 * 5 / 15)  # of five batches that ended in the period
 
 
 def test_instances_without_rows_are_there_but_unknown() -> None:

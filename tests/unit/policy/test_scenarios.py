@@ -17,6 +17,8 @@ from updraft.policy import (
     Stability,
     policy,
 )
+from updraft.policy.model import Change
+from updraft.policy.outcome import judge
 
 STEADY = [100.0] * 30  # five minutes
 SCALING = ("threshold", "joint", "symbiotic", "symbiotic-proactive", "adaptive")
@@ -184,6 +186,65 @@ def test_estimate_that_depends_on_the_configuration_does_not_swing() -> None:
     assert len(world.changes) <= 3
     assert world.running.workers == 2
     assert any("made things worse" in b for d in world.decisions for b in d.blocked)
+
+
+def test_what_was_added_for_a_load_that_had_just_come_is_not_taken_back_because_it_is_not_enough() -> None:
+    # Decided in the round of the rise, when nothing was waiting yet; now rows pile up, and fewer workers would be worse.
+    few, more = (Configuration(parallelism={"count": count}, workers=count) for count in (1, 2))
+    overrun = replace(
+        snapshot(operator("count", 2, used=0.99), count=2, rows_per_s=400.0),
+        pressure=0.99,
+        backlog_rows=8_000.0,
+        backlog_growth_per_s=100.0,
+    )
+    change = Change(
+        at_s=900.0,
+        before=few,
+        after=more,
+        rows_per_s=400.0,
+        busy_s_per_row=0.005,
+        stressed=False,
+        seen_s=920.0,
+    )
+    assert judge(overrun, Memory(change=change), Settings()).back_to is None
+    taken = replace(change, before=more, after=few)
+    alone = replace(overrun, operators=(operator("count", 1, used=0.99),), workers=overrun.workers[:1])
+    assert judge(alone, Memory(change=taken), Settings()).back_to == more
+
+
+def test_a_step_is_planned_for_by_what_came_during_the_last_batch() -> None:
+    # Half of the period was before the step: its mean is neither the load that was nor the one that is.
+    seen = replace(snapshot(operator(), rows_per_s=250.0), latest_rows_per_s=400.0)
+    decision = policy("symbiotic").decide(seen, None, Memory(loads=(100.0,) * 6), Settings(max_workers=8))
+    assert decision.expected["rows_per_s"] == 400.0
+    usual = replace(seen, input_rows_per_s=110.0)
+    decision = policy("symbiotic").decide(usual, None, Memory(loads=(100.0,) * 6), Settings(max_workers=8))
+    assert decision.expected["rows_per_s"] < 115.0
+
+
+def test_where_nothing_is_enough_operators_with_next_to_nothing_to_do_stay_as_they_are() -> None:
+    heavy = operator("score", 2, used=0.99, highest=2, cpu_s_per_row=0.05)
+    light = operator("mood", 1, used=0.001, level=2, highest=4, cpu_s_per_row=1e-6)
+    seen = replace(snapshot(heavy, light, count=2), pressure=0.99)
+    decision = policy("symbiotic").decide(seen, None, Memory(), Settings(max_workers=4))
+    assert decision.parallelism == {"score": 2, "mood": 1}
+    assert decision.unmet
+
+
+def test_overhead_of_small_batches_brings_no_worker() -> None:
+    # Batches follow each other without a pause: the worker is at 95 %, of which rows need a third.
+    seen = replace(snapshot(operator(used=0.3), count=1), usual_pressure=0.3, usual_rows_per_s=100.0)
+    busy = replace(seen.workers[0], cores=1, cpu=0.95, overhead_cores=0.6)
+    decision = policy("symbiotic").decide(
+        replace(seen, workers=(busy,)), None, Memory(), Settings(max_workers=4)
+    )
+    assert not decision.changed
+    assert (
+        policy("joint")
+        .decide(replace(seen, workers=(busy,)), None, Memory(), Settings(max_workers=4))
+        .workers
+        == 1
+    )
 
 
 def test_skew_is_named_and_unmet_when_no_parallelism_helps() -> None:
