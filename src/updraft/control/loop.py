@@ -120,6 +120,7 @@ class ControlLoop:
         self._due_s: float | None = None
         self._asked: int | None = None
         self._tried: frozenset[str] = frozenset()
+        self._known: frozenset[str] = frozenset()  # workers that some plan of this run has used
         self._worker_s = 0.0
         self._seen_s: float | None = None
         self._delays: dict[int, float] = {}
@@ -235,6 +236,7 @@ class ControlLoop:
         if self._seen_s is not None and now_s > self._seen_s:
             self._worker_s += len(running.workers) * (now_s - self._seen_s)
         self._seen_s = now_s
+        self._known |= frozenset(running.plan.workers())
         self.feed.workers = {
             w.id: WorkerUse(worker=w.id, node=w.host, cores=w.cores) for w in running.workers
         }
@@ -357,7 +359,8 @@ class ControlLoop:
             request = Replan(parallelism={}, release=running.leaving)
             self._topology.apply(request, who=f"policy {self.options.policy.name}: worker given up")
             return
-        fresh = here - frozenset(running.plan.workers())
+        # Not one that a policy has emptied: filling it again would undo what was decided.
+        fresh = here - frozenset(running.plan.workers()) - self._known
         if running.changing or not fresh or here == self._tried:
             return
         self._tried = here
