@@ -204,8 +204,9 @@ def next_step(
     now = running.plan.parallelism()
     other = {name: count for name, count in target.parallelism.items() if now.get(name) not in (None, count)}
     staying = [worker.id for worker in running.workers if worker.id not in leaving]
-    if set(staying) - set(running.plan.workers()):
-        # New workers: operators that keep their number are spread over them, too.
+    if not target.moves and set(staying) - set(running.plan.workers()):
+        # New workers: operators that keep their number are spread over them, too. Not so if instances are only moved: the
+        # last one may have left a worker empty, and spreading would undo all moves.
         other = {name: count for name, count in target.parallelism.items() if name in now}
     possible = [move for move in target.moves if move.to_worker in staying]
     moves = [move for move in possible if _moving(move, running.plan)]
