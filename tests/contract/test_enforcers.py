@@ -294,11 +294,11 @@ def test_threads_that_are_kept_stay_and_others_go(any_kind: Setting) -> None:
             members = "tasks" if any_kind.place.kind is Kind.CGROUP_V1 else "cgroup.threads"
             group = any_kind.place.cpu / group_name(me(), "op")
             assert any_kind.files.read(group / members).split() == [str(kept.native_id)]
+        enforcer.close("op")
     finally:
         end.set()
         for thread in (kept, stranger):
             thread.join()
-    enforcer.close("op")
 
 
 def test_v1_gives_no_more_than_the_parent_has(tmp_path: Path) -> None:

@@ -153,9 +153,12 @@ def test_a_failing_operator_fails_for_the_caller_and_the_next_works(tmp_path: Pa
 
 def test_a_hierarchy_that_turns_read_only_is_told_and_work_goes_on(tmp_path: Path) -> None:
     world = World(tmp_path)
-    shares = Shares(version=1, cores={"count": 0.4})
-    world.work(shares)
+    world.work(Shares(version=1, cores={"count": 0.4}))
     world.tree.read_only = True
+    held = world.work(Shares(version=1, cores={"count": 0.4}), cpu_s=0.02)
+    assert held.unenforced is None  # the thread is inside and the quota holds: nothing had to be written
+    assert held.group_cpu_s is not None
+    shares = Shares(version=2, cores={"count": 0.2})
     found = world.work(shares, cpu_s=0.02)
     assert found.unenforced is not None
     assert "Read-only file system" in found.unenforced
