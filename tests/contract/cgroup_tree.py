@@ -18,6 +18,7 @@ V1_FILES = {
     "tasks": "",
     "cpu.cfs_period_us": "100000",
     "cpu.cfs_quota_us": "-1",
+    "cpu.shares": "1024",
     "cpu.stat": "",
     "cpuacct.usage": "",
 }
@@ -50,7 +51,7 @@ class Tree:
             self.kind is Kind.CGROUP_V2
             and "cpu" in (self.root / "cgroup.subtree_control").read_text().split()
         ):
-            (group / "cpu.max").write_text("max 100000")
+            self._turn_on(group)
 
     def remove(self, group: Path) -> None:
         self._check()
@@ -81,12 +82,17 @@ class Tree:
         elif file.name == "cgroup.subtree_control":
             file.write_text("cpu")
             for group in self.groups(self.root):
-                (group / "cpu.max").write_text("max 100000")
+                self._turn_on(group)
         else:
             file.write_text(text)
 
     def groups(self, parent: Path) -> list[Path]:
         return sorted(path for path in parent.iterdir() if path.is_dir())
+
+    @staticmethod
+    def _turn_on(group: Path) -> None:
+        (group / "cpu.max").write_text("max 100000")
+        (group / "cpu.weight").write_text("100")
 
     def _fill(self, group: Path) -> None:
         for name, text in (V1_FILES if self.kind is Kind.CGROUP_V1 else V2_FILES).items():

@@ -38,6 +38,7 @@ from updraft.enforce.names import group_name, sweep
 
 REAL = places(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
 QUOTA_FILES = {Kind.CGROUP_V1: "cpu.cfs_quota_us", Kind.CGROUP_V2: "cpu.max"}
+WEIGHT_FILES = {Kind.CGROUP_V1: "cpu.shares", Kind.CGROUP_V2: "cpu.weight"}
 
 
 def me() -> ProcessId:
@@ -259,6 +260,45 @@ def test_the_quota_is_what_the_kernel_has(with_quota: Setting) -> None:
     assert stored() == "150000"
     enforcer.set_quota("op", None)
     assert stored() in ("-1", "max")
+
+
+def test_who_may_use_little_waits_for_others(with_quota: Setting) -> None:
+    enforcer, place, files = with_quota.enforcer, with_quota.place, with_quota.files
+    assert place is not None
+    assert files is not None
+    usual = {Kind.CGROUP_V1: 1024, Kind.CGROUP_V2: 100}[place.kind]
+
+    def weight() -> int:
+        return int(files.read(place.cpu / group_name(me(), "op") / WEIGHT_FILES[place.kind]))
+
+    enforcer.open("op", 0.25)
+    assert weight() == usual // 4
+    enforcer.set_quota("op", 0.0001)
+    assert weight() == max(1, usual // 100)
+    for cores in (1.5, None):  # more than the usual would be at the cost of those who are not limited
+        enforcer.set_quota("op", cores)
+        assert weight() == usual
+
+
+def test_threads_that_are_kept_stay_and_others_go(any_kind: Setting) -> None:
+    enforcer = any_kind.enforcer
+    enforcer.open("op", None)
+    end = threading.Event()
+    kept, stranger = (threading.Thread(target=end.wait) for _ in range(2))
+    for thread in (kept, stranger):
+        thread.start()
+        enforcer.enter("op", thread.native_id or 0)
+    try:
+        enforcer.empty("op", frozenset([kept.native_id or 0]))
+        if any_kind.files is not None and any_kind.place is not None:
+            members = "tasks" if any_kind.place.kind is Kind.CGROUP_V1 else "cgroup.threads"
+            group = any_kind.place.cpu / group_name(me(), "op")
+            assert any_kind.files.read(group / members).split() == [str(kept.native_id)]
+        enforcer.close("op")
+    finally:
+        end.set()
+        for thread in (kept, stranger):
+            thread.join()
 
 
 def test_v1_gives_no_more_than_the_parent_has(tmp_path: Path) -> None:

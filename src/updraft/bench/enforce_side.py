@@ -1,7 +1,7 @@
 """Updraft's side of `enforce`: a paced count (the victim) beside a neighbour that computes as much as it can get.
 
-Both are runs of one driver with more task slots than the machine has cores, so that they meet nowhere but at the CPU. Batches
-of the victim are timed from hand-over by Spark to commit.
+Both are runs of one driver on the same workers, which have task slots for both, so that they meet nowhere but at the CPU.
+Batches of the victim are timed from hand-over by Spark to commit.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import updraft as ud
+from updraft.bench.live_side import cluster_session
 from updraft.bench.place_side import KEYED, Work, read_files
-from updraft.bench.spark import REPORTS
 from updraft.bench.turns import Turns, schedule
-from updraft.runtime.session import start_session
 from updraft.state import inspect
 
 OPERATOR = "work"
@@ -27,9 +26,9 @@ _JOIN_S = 120.0
 
 def phases(request: dict[str, Any]) -> dict[str, Any]:
     """The victim alone, beside a neighbour, and beside one that is held to its shares; then what enforcing costs."""
-    spark, _ = start_session("updraft-bench", master="local[4]", conf=dict(REPORTS))
+    spark = cluster_session(request["master"])
     try:
-        _victim(spark, request, "warm", batches=request["warm"])
+        _victim(spark, {**request, "trigger": None}, "warm", batches=request["warm"])
         found = {"alone": _victim(spark, request, "alone", batches=request["batches"])}
         for name, shares in (("shared", None), ("enforced", request["shares"])):
             found[name] = _beside(spark, request, name, shares)

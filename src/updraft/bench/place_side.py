@@ -132,7 +132,7 @@ def both(request: dict[str, Any]) -> dict[str, Any]:
 
 def _communication(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
     if request.get("warm"):
-        _run(spark, request, "warm", _words, batches=request["warm"])
+        _run(spark, {**request, "trigger": None}, "warm", _words, batches=request["warm"])
     return {
         "online": _run(spark, request, "online", _words, policy="online", batches=request["batches"]),
         "traffic": _run(

@@ -122,6 +122,7 @@ class ControlLoop:
         self._due_s: float | None = None
         self._asked: int | None = None
         self._tried: frozenset[str] = frozenset()
+        self._known: frozenset[str] = frozenset()  # workers that some plan of this run has used
         self._worker_s = 0.0
         self._seen_s: float | None = None
         self._delays: dict[int, float] = {}
@@ -239,6 +240,7 @@ class ControlLoop:
             # Those that are on their way out are still paid for.
             self._worker_s += (len(running.workers) + len(running.leaving)) * (now_s - self._seen_s)
         self._seen_s = now_s
+        self._known |= frozenset(running.plan.workers())
         self.feed.workers = {
             **{w.id: WorkerUse(worker=w.id, node=w.host, cores=w.cores) for w in running.workers},
             **{name: WorkerUse(worker=name) for name in running.leaving},
@@ -362,7 +364,8 @@ class ControlLoop:
             request = Replan(parallelism={}, release=running.leaving)
             self._topology.apply(request, who=f"policy {self.options.policy.name}: worker given up")
             return
-        fresh = here - frozenset(running.plan.workers())
+        # Not one that a policy has emptied: filling it again would undo what was decided.
+        fresh = here - frozenset(running.plan.workers()) - self._known
         if running.changing or not fresh or here == self._tried:
             return
         self._tried = here

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from updraft.control.requests import Replan
 from updraft.errors import UpdraftError
+from updraft.monitor.sanity import impossible
 from updraft.plan.model import Plan, Worker, worker_order
 from updraft.policy.model import Decision, Forecast, Memory, Snapshot, TaskMove, hold
 from updraft.policy.registry import Policy
@@ -90,7 +91,16 @@ class Step:
 
 
 def decide_round(policy: Policy, settings: Settings, steering: Steering, snapshot: Snapshot) -> Round:
-    """Forecast and decide. A policy that fails, or wants what cannot be, changes nothing and keeps its memory."""
+    """Forecast and decide. A policy that fails, or wants what cannot be, changes nothing and keeps its memory; nor does
+    anything follow from measurements that cannot be, forecasts included."""
+    if wrong := impossible(snapshot):
+        reason = f"measurements that cannot be right: {'; '.join(wrong)}"
+        kept = hold(
+            snapshot, steering.memory, f"{policy.name}: not asked", f"{reason}; the last plan is kept"
+        )
+        return Round(
+            snapshot=snapshot, forecast=None, decision=kept, before=steering, after=steering, error=reason
+        )
     outlook, forecast = look(steering.outlook, snapshot, settings.phi)
     after = replace(steering, outlook=outlook)
     try:
@@ -193,8 +203,9 @@ def next_step(
     now = running.plan.parallelism()
     other = {name: count for name, count in target.parallelism.items() if now.get(name) not in (None, count)}
     staying = [worker.id for worker in running.workers if worker.id not in leaving]
-    if set(staying) - set(running.plan.workers()):
-        # New workers: operators that keep their number are spread over them, too.
+    if not target.moves and set(staying) - set(running.plan.workers()):
+        # New workers: operators that keep their number are spread over them, too. Not so if instances are only moved: the
+        # last one may have left a worker empty, and spreading would undo all moves.
         other = {name: count for name, count in target.parallelism.items() if name in now}
     possible = [move for move in target.moves if move.to_worker in staying]
     moves = [move for move in possible if _moving(move, running.plan)]

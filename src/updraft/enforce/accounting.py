@@ -56,10 +56,11 @@ class Accounting:
         self._count(thread_id)
         self._inside.pop(thread_id, None)
 
-    def empty(self, name: str) -> None:
+    def empty(self, name: str, keep: frozenset[int] = frozenset()) -> None:
         self._known(name)
         for thread_id in [thread for thread, found in self._inside.items() if found[0] == name]:
-            self.leave(name, thread_id)
+            if thread_id not in keep:
+                self.leave(name, thread_id)
 
     def usage(self, name: str) -> Usage:
         self._known(name)

@@ -1,5 +1,7 @@
 """Enforcers by cgroup v1 and v2. They differ in files and in what a group needs before a thread may enter.
 
+Both set, with a quota, a weight in proportion: who may use a quarter of a core waits for others more often than they for it,
+or its bursts at the begin of each period would hold them up although it keeps its share.
 v1: `tasks` takes thread ids; quota in cpu.cfs_quota_us; usage in the cpuacct hierarchy, so that a group is made in both.
 v2: a thread can leave its process's group only for a *threaded* child of it; quota in cpu.max, usage in cpu.stat; the cpu
 controller must be on in the parent and stays on, since other processes there may use it.
@@ -19,6 +21,7 @@ from updraft.enforce.names import group_name, remove_tree
 
 NS_PER_S = 1e9
 US_PER_S = 1e6
+V1_USUAL, V2_USUAL = 1024, 100  # what a group weighs that nobody has given a weight
 
 
 class _Groups:
@@ -82,13 +85,13 @@ class _Groups:
         self._inside[name].discard(thread_id)
         self._send_home(thread_id)
 
-    def empty(self, name: str) -> None:
+    def empty(self, name: str, keep: frozenset[int] = frozenset()) -> None:
         self._known(name)
-        mine = set(os.listdir("/proc/self/task"))  # noqa: PTH208 (names, not paths; in every batch)
-        for thread_id in self._files.read(self._group(name) / self._members).split():
-            if thread_id in mine:
-                self._send_home(int(thread_id))
-        self._inside[name].clear()
+        mine = {int(found) for found in os.listdir("/proc/self/task")}  # noqa: PTH208 (names, not paths)
+        for thread_id in map(int, self._files.read(self._group(name) / self._members).split()):
+            if thread_id in mine and thread_id not in keep:
+                self._send_home(thread_id)
+        self._inside[name] &= keep
 
     def close(self, name: str) -> Usage:
         self._known(name)
@@ -179,6 +182,7 @@ class CgroupV1(_Groups):
         group = self._group(name)
         self._files.write(group / "cpu.cfs_period_us", str(PERIOD_US))
         self._files.write(group / "cpu.cfs_quota_us", str(-1 if quota.us is None else quota.us))
+        self._files.write(group / "cpu.shares", str(quota.weight(V1_USUAL, least=2)))
 
 
 class CgroupV2(_Groups):
@@ -205,6 +209,8 @@ class CgroupV2(_Groups):
             self._files.write(self._place.cpu / "cgroup.subtree_control", "+cpu")
         amount = "max" if quota.us is None else str(quota.us)
         self._files.write(self._group(name) / "cpu.max", f"{amount} {PERIOD_US}")
+        weight = quota.weight(V2_USUAL, least=1)
+        self._files.write(self._group(name) / "cpu.weight", str(weight))
 
 
 def check_v2(place: Place, files: Files) -> None:

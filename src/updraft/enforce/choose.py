@@ -129,9 +129,11 @@ class Guarded:
         self._do(lambda enforcer: enforcer.leave(name, thread_id))
         self._threads.pop(thread_id, None)
 
-    def empty(self, name: str) -> None:
-        self._do(lambda enforcer: enforcer.empty(name))
-        self._threads = {thread: found for thread, found in self._threads.items() if found != name}
+    def empty(self, name: str, keep: frozenset[int] = frozenset()) -> None:
+        self._do(lambda enforcer: enforcer.empty(name, keep))
+        self._threads = {
+            thread: found for thread, found in self._threads.items() if found != name or thread in keep
+        }
 
     def usage(self, name: str) -> Usage:
         return self._total(name, self._do(lambda enforcer: enforcer.usage(name)))

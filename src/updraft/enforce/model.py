@@ -1,7 +1,7 @@
 """What an enforcer promises, and how a share of CPU becomes a kernel quota (paper 2, §IV-B).
 
-Each instance has a group of its own. A thread enters the group before the instance works and leaves it after; the kernel
-then gives all threads in the group together at most the quota, and counts what they used.
+Each instance has a group of its own, and so has the thread it works on; the kernel gives all threads in the group together at
+most the quota, and counts what they used.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class Quota:
     us: int | None
     note: str | None = None
 
+    def weight(self, usual: int, *, least: int) -> int:
+        """How much a group with this quota counts where CPU is scarce: from a core on as usual, below in proportion."""
+        return usual if self.us is None else max(least, min(usual, usual * self.us // PERIOD_US))
+
 
 class Enforcer(Protocol):
     """Groups by name. Not thread-safe: one enforcer belongs to one thread that opens and closes groups."""
@@ -69,8 +73,8 @@ class Enforcer(Protocol):
     def leave(self, name: str, thread_id: int) -> None:
         """The thread goes back to where the process is; a thread that has ended is no error."""
 
-    def empty(self, name: str) -> None:
-        """All threads of this process leave, also such as were started by a thread inside and so began there."""
+    def empty(self, name: str, keep: frozenset[int] = frozenset()) -> None:
+        """All threads of this process but those leave, also such as were started by a thread inside and so began there."""
 
     def usage(self, name: str) -> Usage:
         """What the group used so far."""

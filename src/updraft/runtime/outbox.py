@@ -2,7 +2,7 @@
 
 A source partition gets its rows in several groups while the JVM still reads. Hashing, combining and serialising a group
 happen in numpy and Arrow, which release the interpreter lock, so a second thread does them while the first one unpacks and
-maps the next group. The user's own functions stay in the one thread Spark gave them.
+maps the next group. The user's own functions stay in one thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from updraft.runtime.program import Route
 from updraft.runtime.reports import Report
 from updraft.runtime.routing import route_rows
 
-_threads: list[ThreadPoolExecutor] = []
+_of_this_thread = threading.local()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,6 @@ class Outbox:
             self._sent.append(_thread().submit(self._timed, route, rows))
         else:
             self._sent.append(self._route(route, rows))
-
-    def threads(self) -> tuple[int, ...]:
-        """OS ids of the threads besides the current one that work for this sender."""
-        return (_thread().submit(threading.get_native_id).result(),) if self.beside else ()
 
     def close(self, report: Report) -> list[Piece]:
         """All pieces in the order they were sent; their bytes go into the report."""
@@ -97,7 +93,9 @@ class Outbox:
 
 
 def _thread() -> ThreadPoolExecutor:
-    """One per process, made at first use: a thread does not survive the fork from Spark's daemon."""
-    if not _threads:
-        _threads.append(ThreadPoolExecutor(1, thread_name_prefix="updraft-outbox"))
-    return _threads[0]
+    """One per thread that sends, made at first use: a thread does not survive the fork from Spark's daemon, and one that
+    was started by an instance's thread counts to the instance's CPU share."""
+    found: ThreadPoolExecutor | None = getattr(_of_this_thread, "pool", None)
+    if found is None:
+        found = _of_this_thread.pool = ThreadPoolExecutor(1, thread_name_prefix="updraft-outbox")
+    return found

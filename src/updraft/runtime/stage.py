@@ -11,9 +11,9 @@ import json
 import os
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import cloudpickle
@@ -89,11 +89,13 @@ class StageCall:
         out: list[Piece] = []
         seen: Seen = {}
         if self.level == 0:
-            with self._running(program, split, None, out, seen) as run:
+
+            def read(run: InstanceRun) -> None:
                 for messages in _growing(itertools.islice(elements, 0, None, 2 if self.zipped else 1)):
                     run.report.bytes_in += sum(map(len, messages))
                     run.source_rows(_read_legs(program, messages))
-            seen = run.report.seen_us
+
+            seen = self._run(program, split, None, out, seen, read).seen_us
         else:
             received = list(elements)[:: 2 if self.zipped else 1]
             mine: dict[tuple[str, int], list[Piece]] = {}
@@ -109,20 +111,23 @@ class StageCall:
             seen = merge_seen(times)
             for instance in program.stages[self.level].slots[split].instances:
                 pieces = mine.get((instance.operator, instance.index), [])
-                with self._running(program, split, instance, out, seen) as run:
-                    run.report.bytes_in = sum(len(piece.payload) for piece in pieces)
-                    run.exchanged_rows(instance, pieces)
+                self._run(program, split, instance, out, seen, partial(_exchange, instance, pieces))
         return self._emit(program, split, out, seen)
 
     def _load(self) -> Program:
         return load_program(self.program_id, self.program)
 
-    @contextmanager
-    def _running(
-        self, program: Program, split: int, instance: Instance | None, out: list[Piece], seen: Seen
-    ) -> Iterator[InstanceRun]:
+    def _run(
+        self,
+        program: Program,
+        split: int,
+        instance: Instance | None,
+        out: list[Piece],
+        seen: Seen,
+        work: Callable[[InstanceRun], None],
+    ) -> Report:
         """Times an instance's work and adds what it sends, and its report, to `out`."""
-        started, cpu = time.perf_counter(), time.thread_time()
+        started = time.perf_counter()
         report = Report(
             level=self.level,
             slot=split,
@@ -144,11 +149,16 @@ class StageCall:
             outbox=Outbox(sender=sender, beside=self.level == 0),
             seen=seen,
         )
-        with enforced(report, self.storage.run_id, self.batch.shares, run.outbox.threads):
-            yield run
-            out += run.finish()
+
+        def act() -> list[Piece]:
+            cpu_s = time.thread_time()
+            work(run)
+            sent = run.finish()
+            report.cpu_s += time.thread_time() - cpu_s
+            return sent
+
+        out += enforced(report, self.storage.run_id, self.batch.shares, act)
         report.wall_s = time.perf_counter() - started
-        report.cpu_s += time.thread_time() - cpu
         if report.group_cpu_s is not None:
             report.cpu_s = report.group_cpu_s  # of all threads, such as Arrow's too
         told = any(piece.kind is Kind.REPORT for piece in out)
@@ -158,6 +168,7 @@ class StageCall:
         out.append(
             Piece(kind=Kind.REPORT, level=END, slot=0, edge=0, sender=sender, payload=report.to_json())
         )
+        return report
 
     def _emit(self, program: Program, split: int, pieces: list[Piece], seen: Seen) -> Iterator[bytes]:
         """Exactly one bundle per slot of the next stage, preceded by its number; or one for the driver."""
@@ -197,6 +208,11 @@ class StageCall:
         if sum(len(piece.payload) for piece in framed) <= self.most_output_bytes:
             return pieces
         return [Piece(kind=Kind.OVERFLOW, level=END, slot=0, edge=0, sender=split, payload=b"")]
+
+
+def _exchange(instance: Instance, pieces: list[Piece], run: InstanceRun) -> None:
+    run.report.bytes_in = sum(len(piece.payload) for piece in pieces)
+    run.exchanged_rows(instance, pieces)
 
 
 def load_program(program_id: str, program: Shipped) -> Program:

@@ -22,6 +22,7 @@ from updraft.state.keys import hash_keys, task_of
 def batch(plan: int, **values: Any) -> dict[str, Any]:
     usual = {
         "plan": plan,
+        "at_s": 0.0,
         "rows": 100,
         "seconds": 1.0,
         "inside": 50,
@@ -71,6 +72,13 @@ def test_moves_are_decisions_that_were_carried_out() -> None:
         {"fate": "held", "changes": ["x"]},
     ]
     assert moves_of(made) == 1
+
+
+def test_moves_are_counted_before_and_after_the_skew_moved() -> None:
+    batches = [batch(1, at_s=float(number)) for number in range(4)]
+    made = [{"fate": "done", "changes": ["x"], "at_s": at_s} for at_s in (0.5, 0.9, 1.5)]
+    found = place.moves_by_half({"batches": batches, "decisions": made})
+    assert found == {"moves": 2, "moves_second": 1}
 
 
 def test_most_rows_of_the_skewed_input_belong_to_one_worker_then_to_the_other(tmp_path: Path) -> None:

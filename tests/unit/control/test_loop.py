@@ -129,6 +129,15 @@ def test_a_worker_in_place_of_a_lost_one_is_used_without_a_decision() -> None:
     assert len(found.run.asked) == 1
 
 
+def test_a_worker_that_a_move_has_emptied_is_not_filled_again() -> None:
+    found = scene([], workers=2, parallelism=2)
+    found.rounds()
+    found.run.plan = plan(2, (worker(1),), version=2)
+    found.rounds(3)
+    assert found.run.plan.workers() == ("1",)
+    assert found.run.asked == []
+
+
 def test_a_worker_that_appears_and_dies_changes_nothing() -> None:
     found = scene([{"parallelism": {"count": 2}, "workers": 2}], workers=1, ends="failed")
     found.rounds()

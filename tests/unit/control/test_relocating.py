@@ -49,3 +49,11 @@ def test_a_runs_placement_does_not_undo_a_move() -> None:
     step = next_step(grown, RUNNING, 0.0, patience_s=10.0, placement="even")
     assert step.request is not None
     assert step.request.placement == "even"
+
+
+def test_a_worker_that_the_last_move_emptied_stays_empty() -> None:
+    alone = replace(RUNNING, plan=initial_plan(APP, HERE[:1]))
+    moved = Target(parallelism=NUMBERS, workers=2, moves=(replace(SPLIT, to_worker="0"),))
+    assert next_step(moved, alone, 0.0, patience_s=10.0).done
+    sized = Target(parallelism=NUMBERS, workers=2)
+    assert next_step(sized, alone, 0.0, patience_s=10.0).request == Replan(parallelism=NUMBERS)

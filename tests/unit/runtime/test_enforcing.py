@@ -10,10 +10,10 @@ import pytest
 from tests.contract.cgroup_tree import Tree
 from tests.contract.test_enforcers import burn, me
 
-from updraft.enforce import EnforceError, Enforcer, Kind, Place, Shares, choose_among
+from updraft.enforce import EnforceError, Enforcer, Kind, Place, Shares, choose_among, choose_enforcer
 from updraft.enforce.names import group_name
 from updraft.runtime.enforcing import Enclosure, enforced
-from updraft.runtime.outbox import Outbox
+from updraft.runtime.outbox import _thread
 from updraft.runtime.reports import Report
 from updraft.runtime.shares import ShareTable
 
@@ -35,10 +35,9 @@ class World:
         place = Place(kind=Kind.CGROUP_V1, cpu=self.root, account=self.root)
         return choose_among((place,), self.tree, me(), warn, shared=True).enforcer  # type: ignore[arg-type]
 
-    def work(self, shares: Shares, threads: tuple[int, ...] = (), cpu_s: float = 0.0) -> Report:
+    def work(self, shares: Shares, cpu_s: float = 0.0) -> Report:
         found = report()
-        with self.enclosure.work(found, "r-count-0", shares, (threading.get_native_id(), *threads)):
-            burn(cpu_s)
+        self.enclosure.work(found, "r-count-0", shares, lambda: burn(cpu_s))
         return found
 
     def quota(self) -> str:
@@ -53,7 +52,6 @@ def test_the_report_says_the_share_and_what_the_group_used(tmp_path: Path) -> No
     first = world.work(Shares(version=1, cores={"count": 0.4}), cpu_s=0.1)
     second = world.work(Shares(version=1, cores={"count": 0.4}))
     assert world.quota() == "40000"
-    assert world.members() == ""
     assert first.share_cores == 0.4
     assert first.group_cpu_s is not None
     assert 0.09 <= first.group_cpu_s <= 0.2
@@ -63,37 +61,59 @@ def test_the_report_says_the_share_and_what_the_group_used(tmp_path: Path) -> No
     assert first.unenforced is None
 
 
-def test_all_threads_of_the_work_are_counted(tmp_path: Path) -> None:
+def test_an_instance_has_a_thread_that_stays_in_its_group(tmp_path: Path) -> None:
     world = World(tmp_path)
-    outbox = Outbox(sender=0, beside=True)
-    (other,) = outbox.threads()
-    assert other != threading.get_native_id()
-    assert outbox.threads() == (other,)
-    assert Outbox(sender=0, beside=False).threads() == ()
-    ready, go = threading.Event(), threading.Event()
-    ids: list[int] = []
-
-    def beside() -> None:
-        ids.append(threading.get_native_id())
-        ready.set()
-        go.wait()
-        burn(0.1)
-        over.set()
-        end.wait()
-
-    over, end = threading.Event(), threading.Event()
-    thread = threading.Thread(target=beside)
-    thread.start()
-    ready.wait()
-    found = report()
     shares = Shares(version=1, cores={})
-    with world.enclosure.work(found, "r-count-0", shares, (threading.get_native_id(), ids[0])):
-        go.set()
-        over.wait()
-    end.set()
-    thread.join()
-    assert found.group_cpu_s is not None
-    assert found.group_cpu_s >= 0.09
+    ids = [
+        world.enclosure.work(report(), group, shares, threading.get_native_id)
+        for group in ("r-count-0", "r-count-1", "r-count-0")
+    ]
+    assert ids[0] == ids[2] != ids[1]
+    assert threading.get_native_id() not in ids
+    assert world.members() == str(ids[0])
+
+
+def test_a_sender_has_a_thread_beside_it_that_counts_to_its_instance(tmp_path: Path) -> None:
+    """A thread is born into the group of the one that starts it; that is the kernel's doing, as is counting it."""
+    found = choose_enforcer(pytest.fail)
+    if found.enforcer.kind is Kind.ACCOUNTING:
+        pytest.skip("no cgroup is writable here")
+    enclosure, shares = Enclosure(lambda warn: found.enforcer), Shares(version=1, cores={})
+
+    def beside() -> str:
+        return _thread().submit(lambda: Path("/proc/thread-self/cgroup").read_text()).result()
+
+    def here() -> str:
+        return Path("/proc/thread-self/cgroup").read_text()
+
+    try:
+        inside = enclosure.work(report(), "r-source-0", shares, beside)
+        assert inside == enclosure.work(report(), "r-source-0", shares, here)
+        assert inside != beside() == here()
+        used = report()
+        enclosure.work(used, "r-source-0", shares, lambda: _thread().submit(burn, 0.1).result())
+        assert used.group_cpu_s is not None
+        assert used.group_cpu_s >= 0.09
+    finally:
+        found.enforcer.close_all()
+
+
+def test_threads_of_groups_that_nobody_used_for_long_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("updraft.runtime.enforcing.MOST_THREADS", 2)
+    world, shares = World(tmp_path), Shares(version=1, cores={})
+
+    def run(group: str) -> int:
+        return world.enclosure.work(report(), group, shares, threading.get_native_id)
+
+    first, second = run("r-a-0"), run("r-b-0")
+    assert run("r-a-0") == first
+    run("r-c-0")
+    alive = {thread.native_id for thread in threading.enumerate()}
+    assert first in alive
+    assert second not in alive
+    assert run("r-b-0") not in (first, second)
 
 
 def test_another_version_sets_the_quota_anew_and_the_same_does_not(tmp_path: Path) -> None:
@@ -116,22 +136,29 @@ def test_too_small_a_share_is_noted_once(tmp_path: Path) -> None:
     assert world.work(tiny).notes == ()
 
 
-def test_a_failing_operator_leaves_the_group(tmp_path: Path) -> None:
+def test_a_failing_operator_fails_for_the_caller_and_the_next_works(tmp_path: Path) -> None:
     world, found = World(tmp_path), report()
     shares = Shares(version=1, cores={"count": 0.4})
-    with (
-        pytest.raises(RuntimeError),
-        world.enclosure.work(found, "r-count-0", shares, (threading.get_native_id(),)),
-    ):
-        raise RuntimeError
-    assert world.members() == ""
+
+    def fail() -> None:
+        burn(0.02)
+        raise RuntimeError("an operator's")
+
+    with pytest.raises(RuntimeError, match="an operator's"):
+        world.enclosure.work(found, "r-count-0", shares, fail)
+    assert found.group_cpu_s is not None
+    assert found.group_cpu_s >= 0.02
+    assert world.work(shares).unenforced is None
 
 
 def test_a_hierarchy_that_turns_read_only_is_told_and_work_goes_on(tmp_path: Path) -> None:
     world = World(tmp_path)
-    shares = Shares(version=1, cores={"count": 0.4})
-    world.work(shares)
+    world.work(Shares(version=1, cores={"count": 0.4}))
     world.tree.read_only = True
+    held = world.work(Shares(version=1, cores={"count": 0.4}), cpu_s=0.02)
+    assert held.unenforced is None  # the thread is inside and the quota holds: nothing had to be written
+    assert held.group_cpu_s is not None
+    shares = Shares(version=2, cores={"count": 0.2})
     found = world.work(shares, cpu_s=0.02)
     assert found.unenforced is not None
     assert "Read-only file system" in found.unenforced
@@ -141,8 +168,7 @@ def test_a_hierarchy_that_turns_read_only_is_told_and_work_goes_on(tmp_path: Pat
 
 def test_without_shares_nothing_is_opened() -> None:
     found = report()
-    with enforced(found, "r", None, lambda: pytest.fail("no thread is asked for")):
-        pass
+    assert enforced(found, "r", None, threading.get_native_id) == threading.get_native_id()
     assert (found.share_cores, found.group_cpu_s, found.unenforced) == (None, None, None)
 
 
