@@ -66,14 +66,14 @@ class SteerOptions:
     def policy_found(self) -> Policy:
         return policy(self.policy) if isinstance(self.policy, str) else self.policy
 
-    def settings_found(self) -> Settings:
-        """The settings with the bounds on workers."""
+    def settings_found(self, replicas: int = 1) -> Settings:
+        """The settings with the bounds on workers. Unless the user says how few there may be, copies keep their workers: a quiet
+        topology on one worker would have none."""
         given = self.settings if isinstance(self.settings, Settings) else settings_from(self.settings)
-        return replace(
-            given,
-            min_workers=given.min_workers if self.min_workers is None else self.min_workers,
-            max_workers=given.max_workers if self.max_workers is None else self.max_workers,
-        )
+        most = given.max_workers if self.max_workers is None else self.max_workers
+        for_copies = replicas if most is None else min(replicas, most)
+        least = max(given.min_workers, for_copies) if self.min_workers is None else self.min_workers
+        return replace(given, min_workers=least, max_workers=most)
 
     def problems(self) -> list[str]:
         """Everything wrong with the options."""
@@ -137,8 +137,10 @@ def steered(
         store = MetricsStore(None if directory is None else directory / METRICS_FILE, say=log.warning)
         stack.callback(store.close)
         feed = Feed(shape.topology, store, backlog=backlog_of(app))
-        settings = replace(options.settings_found(), shares=engine.shares.now is not None)
-        if is_embedded(context):
+        embedded = is_embedded(context)
+        replicas = 1 if embedded else max((node.replicas for node in engine.graph.stateful), default=1)
+        settings = replace(options.settings_found(replicas), shares=engine.shares.now is not None)
+        if embedded:
             settings = replace(settings, worker_cores=context.defaultParallelism)
         loop = ControlLoop(
             topology=live,

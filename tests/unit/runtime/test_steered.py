@@ -58,6 +58,13 @@ def test_settings_by_name() -> None:
         settings_from({"a": 1, "stability.b": 2})
 
 
+def test_copies_keep_their_workers_unless_the_user_says_otherwise() -> None:
+    assert SteerOptions(policy="updraft").settings_found(3).min_workers == 3
+    assert SteerOptions(policy="updraft", max_workers=2).settings_found(3).min_workers == 2
+    assert SteerOptions(policy="updraft", min_workers=1).settings_found(3).min_workers == 1
+    assert SteerOptions(policy="updraft", settings={"min_workers": 4}).settings_found(3).min_workers == 4
+
+
 def test_the_backlog_is_known_if_every_source_knows_it() -> None:
     class Loaded:
         def frame(self, spark: object) -> object:
