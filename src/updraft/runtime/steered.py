@@ -67,8 +67,8 @@ class SteerOptions:
         return policy(self.policy) if isinstance(self.policy, str) else self.policy
 
     def settings_found(self, replicas: int = 1) -> Settings:
-        """The settings with the bounds on workers. Unless the user says how few there may be, copies keep their workers: a quiet
-        topology on one worker would have none."""
+        """The settings with the bounds on workers. Unless the user says how few there may be, copies keep their workers:
+        a quiet topology on one worker would have none."""
         given = self.settings if isinstance(self.settings, Settings) else settings_from(self.settings)
         most = given.max_workers if self.max_workers is None else self.max_workers
         for_copies = replicas if most is None else min(replicas, most)
