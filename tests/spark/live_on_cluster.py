@@ -32,6 +32,7 @@ from updraft.runtime.live import LiveTopology
 from updraft.runtime.session import start_session
 
 TASKS = 16
+NODES = 3
 STRATEGIES = ("all_at_once", "one_by_one", "batched:3")
 Told = dict[str, Any]
 
@@ -156,7 +157,8 @@ def vanish(run: Run) -> list[Told]:
 def join_and_drain(run: Run) -> list[Told]:
     """A node joins and is used; one worker gets everything, is drained and released."""
     run.wait_for_batches(1)
-    before = set(run.workers())
+    while len(before := set(run.workers())) < NODES:  # Spark may still be replacing one that was killed before
+        time.sleep(0.2)
     cluster.add_node(run.cluster, home=run.home)
     while not (joined := set(run.workers()) - before):
         time.sleep(0.2)
