@@ -22,10 +22,13 @@ def _values(snapshot: Snapshot) -> Iterator[tuple[str, float | None]]:
     yield "latest_rows_per_s", snapshot.latest_rows_per_s
     yield "backlog_rows", snapshot.backlog_rows
     yield "pressure", snapshot.pressure
+    yield "usual_pressure", snapshot.usual_pressure
+    yield "usual_rows_per_s", snapshot.usual_rows_per_s
     yield "source_s_per_row", snapshot.source_s_per_row
     yield "change_cost_s", snapshot.change_cost_s
     for worker in snapshot.workers:
         yield f"worker '{worker.id}': cpu", worker.cpu
+        yield f"worker '{worker.id}': overhead_cores", worker.overhead_cores
     for operator in snapshot.operators:
         yield f"operator '{operator.name}': rows_in_per_s", operator.rows_in_per_s
         yield f"operator '{operator.name}': cpu_s_per_row", operator.cpu_s_per_row

@@ -23,6 +23,11 @@ def bad(value: float) -> dict[str, Snapshot]:
     return {
         "input_rows_per_s": replace(good, input_rows_per_s=value),
         "pressure": replace(good, pressure=value),
+        "usual_pressure": replace(good, usual_pressure=value),
+        "usual_rows_per_s": replace(good, usual_rows_per_s=value),
+        "overhead_cores": replace(
+            good, workers=(replace(good.workers[0], overhead_cores=value), *good.workers[1:])
+        ),
         "cpu": replace(good, workers=(replace(good.workers[0], cpu=value), *good.workers[1:])),
         "cpu_s_per_row": replace(good, operators=(replace(hot, cpu_s_per_row=value),)),
         "utilisation": replace(
