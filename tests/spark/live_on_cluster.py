@@ -157,9 +157,8 @@ def vanish(run: Run) -> list[Told]:
 def join_and_drain(run: Run) -> list[Told]:
     """A node joins and is used; one worker gets everything, is drained and released."""
     run.wait_for_batches(1)
-    while (
-        len(before := set(run.workers())) < NODES
-    ):  # Spark may still be replacing one that was killed before
+    # Spark may still be replacing a worker that was killed before.
+    while len(before := set(run.workers())) < NODES:
         time.sleep(0.2)
     cluster.add_node(run.cluster, home=run.home)
     while not (joined := set(run.workers()) - before):

@@ -62,9 +62,8 @@ from updraft.topology.graph import Graph
 log = logging.getLogger("updraft.live")
 _IDLE_S = 0.02  # how often the preparing thread looks for a new commit
 _GUARD_S = 0.25  # how often a running batch's workers are looked at
-_LEAVING_S = (
-    20.0  # in which a worker that was given back has left; one that is still there then may be used again
-)
+# In which a worker that was given back has left; one that is still there then may be used again.
+_LEAVING_S = 20.0
 _KEPT = 50  # ended changes that `change()` still knows
 FOLLOWED_WINDOWS = (
     4  # that copies get at a time: no batch waits for them, and a Spark job costs the same for each
@@ -152,13 +151,9 @@ class LiveTopology:
         self._spread_over = 0  # after a loss: so many workers there were
         self._lost_any = False
         self._warming: BatchJob | None = None  # of the next plan, while workers get to know it
-        self._released: dict[
-            str, float
-        ] = {}  # workers that were given back, and when: some seconds they are still there
+        # Workers that were given back, and when: for some seconds they are still there.
+        self._released: dict[str, float] = {}
         self._job_is_old = False  # other workers are to have shadows than its program knows
-        self._outgoing: tuple[
-            Plan, ...
-        ] = ()  # whose copies are kept until those of the plan in effect are whole
         replicas = transfer is not None and any(node.replicas > 1 for node in graph.stateful)
         self._keeping = Keeping(graph, journal, replicas=replicas)
         self._follower: Follower | None = None
