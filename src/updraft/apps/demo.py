@@ -147,7 +147,7 @@ class _Ran:
 
 def _run(session: Any, scratch: Path, load: RiseAndFall, seed: int, show: _Show, *, policy: str) -> _Ran:
     import updraft as ud
-    from updraft.runtime import run
+    from updraft.runtime.lifecycle import run
 
     feeder = Feeder(scratch / "input", load, seed=seed)
     latest, story, stop = Latest(), Story(), threading.Event()
@@ -202,7 +202,7 @@ def _warm(session: Any, scratch: Path, show: _Show) -> None:
         )
 
     import updraft as ud
-    from updraft.runtime import run
+    from updraft.runtime.lifecycle import run
 
     feeder = Feeder(scratch / "input", RiseAndFall(seconds=1.0))
     for _ in range(4):

@@ -75,7 +75,7 @@ def _profiled(
     from updraft.monitor import read_metrics
     from updraft.monitor.convert import shape_of
     from updraft.profile import learn
-    from updraft.runtime import run
+    from updraft.runtime.lifecycle import run
     from updraft.runtime.steered import METRICS_FILE
 
     stop = threading.Event()

@@ -113,7 +113,7 @@ def run(
     topology = load_target(target)
     require_java()
     from updraft.cli.progress import watch
-    from updraft.runtime import run as run_topology
+    from updraft.runtime.lifecycle import run as run_topology
 
     with watch(notes(), json_) as progress:
         result = run_topology(

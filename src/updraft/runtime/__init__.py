@@ -1,6 +1,4 @@
-"""Runs topologies on Spark. The only package that imports pyspark."""
+"""Runs topologies on Spark. The only package that imports pyspark.
 
-from updraft.runtime.lifecycle import run
-from updraft.runtime.progress import BatchSummary, RunResult
-
-__all__ = ["BatchSummary", "RunResult", "run"]
+It imports nothing by itself: a new worker's Python process loads `daemon` and what a batch needs, and nothing of the driver's.
+"""
