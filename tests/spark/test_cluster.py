@@ -14,6 +14,7 @@ import pytest
 
 from updraft import cluster
 from updraft.cluster.daemons import CLUSTER_VARIABLE
+from updraft.cluster.executors import executors
 from updraft.cluster.processes import ProcessId, marked, wait_gone
 from updraft.cluster.record import load
 from updraft.enforce import Kind, places
@@ -167,3 +168,18 @@ def test_nodes_with_a_cpu_quota_leave_no_group_behind(home: Path) -> None:
     assert started.nodes[0].cpu_quota == 0.5
     cluster.down(home=home)
     assert not group.exists()
+
+
+def test_executors_start_from_the_archive_of_spark_s_classes(home: Path) -> None:
+    classes = cluster.quick_start(home)
+    assert classes is not None, "no archive could be made"
+    started = cluster.up(1, home=home, classes=classes)
+    job = start_job(started.master_url, "stay")
+    try:
+        assert job.stdout is not None
+        assert job.stdout.readline().startswith("NODES")
+        (executor,) = executors("default", home).values()
+        assert str(classes.archive) in Path(f"/proc/{executor.pid}/maps").read_text()
+    finally:
+        job.kill()
+        job.wait()

@@ -24,7 +24,7 @@ from rich.table import Table
 from updraft.bench.elastic_loads import LOADS
 from updraft.bench.framework import Bench, Outcome
 from updraft.bench.side import SideFailed
-from updraft.cluster import local_cluster
+from updraft.cluster import local_cluster, quick_start
 from updraft.errors import UpdraftError
 from updraft.policy.registry import POLICIES
 
@@ -34,7 +34,7 @@ PEAK_NODES = 3
 CORE_MAX = 0.65  # what the policies leave a node; see policy.settings
 STATIC = ("over-provisioned", "under-provisioned")
 APPS = ("topk", "sentiment", "fpd")
-_ROWS = {"topk": 8_000, "sentiment": 8_000, "fpd": 16_000}  # of a batch when one node is measured
+_ROWS = {"topk": 12_000, "sentiment": 12_000, "fpd": 24_000}  # of a batch when one node is measured
 _ROW_S = 200.0  # of a row beyond its load: warm-up, drain, workers that come and go
 
 
@@ -50,7 +50,8 @@ def run(bench: Bench) -> Outcome:
     seconds = float(str(bench.options.get("seconds") or (30 if bench.quick else 240)))
     rows: list[dict[str, Any]] = []
     missing: list[str] = []
-    with local_cluster(NODES, memory="1g", cpu_quota=QUOTA) as cluster:
+    classes = quick_start(say=bench.say)
+    with local_cluster(NODES, memory="1g", cpu_quota=QUOTA, classes=classes) as cluster:
         warning = cluster.status().warning
         for app in apps:
             found, failure = _rows(bench, cluster.master_url, app, loads, policies, seconds)

@@ -33,6 +33,13 @@ def up(
         float | None,
         typer.Option(metavar="CORES", help="CPU that each node may use, such as 0.5; by cgroup, needs root."),
     ] = None,
+    quick_start: Annotated[
+        bool,
+        typer.Option(
+            "--quick-start",
+            help="Executors start from an archive of Spark's classes: in about 60 % of the time. Made once, in half a minute.",
+        ),
+    ] = False,
     name: Name = "default",
     directory: Annotated[Path | None, typer.Option(help="For logs and work files.")] = None,
     foreground: Annotated[bool, typer.Option("--foreground", help="Stay in front until Ctrl-C.")] = False,
@@ -59,11 +66,14 @@ def up(
         results().print(ready.master_url)
         say(f"{len(ready.nodes)} nodes are up; web page {ready.ui_url}, logs in {ready.directory}")
 
+    classes = cluster.quick_start(say=say) if quick_start else None
     if foreground:
-        settings = cluster.prepare(nodes, cores, memory, directory, name=name, cpu_quota=cpu_quota)
+        settings = cluster.prepare(
+            nodes, cores, memory, directory, name=name, cpu_quota=cpu_quota, classes=classes
+        )
         cluster.run_in_foreground(settings, lambda record: tell(cluster.status_of(record)))
         return
-    tell(cluster.up(nodes, cores, memory, directory, name=name, cpu_quota=cpu_quota))
+    tell(cluster.up(nodes, cores, memory, directory, name=name, cpu_quota=cpu_quota, classes=classes))
 
 
 @app.command()

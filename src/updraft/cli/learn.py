@@ -65,6 +65,7 @@ def profile(
     worker = "not measured" if found.worker is None else f"by {found.worker.kind.value}"
     results().print(Text(f"  worker: CPU {worker}, error {_percent(accuracy.worker)}"))
     results().print(Text(f"  all instances together: error {_percent(accuracy.total)}"))
+    results().print(Text(f"  operators, weighed by what they need: error {_percent(accuracy.weighted)}"))
     results().print(Text(f"  mean error {_percent(accuracy.mean)} on samples that were not learnt from"))
 
 
@@ -148,6 +149,7 @@ def _errors(accuracy: Accuracy) -> dict[str, Any]:
         "instance_error": accuracy.instance,
         "worker_error": accuracy.worker,
         "total_error": accuracy.total,
+        "weighted_error": accuracy.weighted,
         "mean_error": accuracy.mean,
     }
 

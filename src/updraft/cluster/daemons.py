@@ -31,6 +31,7 @@ _DAEMON_OPTIONS = (
 )
 # Variables by which a user's other Spark would leak into this one.
 _FOREIGN = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "SPARK_MASTER_OPTS", "SPARK_WORKER_OPTS")
+_LOGGING_FILE = "log4j2.properties"
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -42,6 +43,14 @@ appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 logger.deploy.name = org.apache.spark.deploy
 logger.deploy.level = info
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classes:
+    """Where executors find Spark's classes laid out (`archive.py`), and the empty directory on their class path."""
+
+    archive: Path
+    conf: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +76,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def environment(cluster_id: str, directory: Path, node: str | None = None) -> dict[str, str]:
+def environment(
+    cluster_id: str, directory: Path, node: str | None = None, classes: Classes | None = None
+) -> dict[str, str]:
     """What a daemon, and every executor it starts, finds in its environment."""
     env = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
     env |= {
         "SPARK_HOME": str(spark_home()),
-        "SPARK_CONF_DIR": str(write_conf(directory)),
+        "SPARK_CONF_DIR": str(write_conf(directory) if classes is None else classes.conf),
         "SPARK_LOCAL_IP": HOST,
         "SPARK_PUBLIC_DNS": HOST,
         "SPARK_DAEMON_MEMORY": "256m",
@@ -82,6 +93,11 @@ def environment(cluster_id: str, directory: Path, node: str | None = None) -> di
         "PYSPARK_PYTHON": sys.executable,
         CLUSTER_VARIABLE: cluster_id,
     }
+    if classes is not None:
+        # By the variable that every Java reads: executors get their options from applications, which know nothing of this.
+        logging = write_conf(directory) / _LOGGING_FILE
+        shared = f" -XX:SharedArchiveFile={classes.archive} -Xshare:auto" if classes.archive.exists() else ""
+        env["JDK_JAVA_OPTIONS"] = f"-Dlog4j2.configurationFile=file:{logging}{shared}"
     if node is not None:
         env[NODE_VARIABLE] = node
         env["SPARK_LOCAL_DIRS"] = str(directory / node / "local")
@@ -92,7 +108,7 @@ def write_conf(directory: Path) -> Path:
     """The cluster's own configuration directory: quiet logs, nothing of the user's spark-defaults."""
     conf = directory / "conf"
     conf.mkdir(parents=True, exist_ok=True)
-    (conf / "log4j2.properties").write_text(_LOGGING)
+    (conf / _LOGGING_FILE).write_text(_LOGGING)
     return conf
 
 

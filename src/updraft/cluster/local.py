@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from updraft.cluster import control, daemons
+from updraft.cluster.archive import classes_in, make_archive, rehearse
+from updraft.cluster.daemons import Classes
 from updraft.cluster.processes import ProcessId, end, identify, is_alive, marked, send, wait_gone
 from updraft.cluster.record import Phase, Record, check_name, default_home, forget, load
 from updraft.cluster.status import ClusterStatus, NodeStatus, status, status_of
@@ -43,12 +45,13 @@ def up(
     timeout_s: float = 60.0,
     cpu_quota: float | None = None,
     apart: bool = False,
+    classes: Classes | None = None,
 ) -> ClusterStatus:
     """Start a cluster in the background and wait until every worker is registered.
 
     With `owner_pid`, it also ends when that process does, however that ends. `cpu_quota`: cores that each node may use,
     by a cgroup of its own; where none can be written, the status has a warning. `apart`: each node has a loopback address of
-    its own and so is a host of its own to Spark and to placement.
+    its own and so is a host of its own to Spark and to placement. `classes`: executors start from an archive (`quick_start`).
     """
     settings = prepare(
         nodes,
@@ -61,6 +64,7 @@ def up(
         timeout_s=timeout_s,
         cpu_quota=cpu_quota,
         apart=apart,
+        classes=classes,
     )
     with (settings.directory / "supervisor.log").open("ab") as log:
         # It forks itself away and this returns at once; from then on only the record tells how it goes.
@@ -102,6 +106,7 @@ def prepare(
     timeout_s: float = 60.0,
     cpu_quota: float | None = None,
     apart: bool = False,
+    classes: Classes | None = None,
 ) -> Settings:
     """Check what was asked for, all problems at once, and make the cluster's directory fresh."""
     check_name(name)
@@ -133,6 +138,7 @@ def prepare(
         owner=owner,
         cpu_quota=cpu_quota,
         apart=apart,
+        classes=classes,
     )
 
 
@@ -196,6 +202,7 @@ def local_cluster(
     *,
     cpu_quota: float | None = None,
     apart: bool = False,
+    classes: Classes | None = None,
 ) -> Iterator[LocalCluster]:
     """A cluster for the time of the block; it ends with this process too, even by SIGKILL.
 
@@ -214,6 +221,7 @@ def local_cluster(
             owner_pid=os.getpid(),
             cpu_quota=cpu_quota,
             apart=apart,
+            classes=classes,
         )
         try:
             yield LocalCluster(name, home, started)
@@ -222,6 +230,17 @@ def local_cluster(
     finally:
         if directory is None:
             shutil.rmtree(home, ignore_errors=True)
+
+
+def quick_start(home: Path | None = None, say: Callable[[str], None] = lambda text: None) -> Classes | None:
+    """The archive of Spark's classes that executors start from, made now if there is none yet; None: it cannot be made."""
+    classes = classes_in(home or default_home())
+
+    def run_on(archive: Path) -> str:
+        with local_cluster(1, memory="1g", classes=classes) as small:
+            return rehearse(small.master_url, archive)
+
+    return classes if make_archive(classes.archive, run_on, say) else None
 
 
 def _problems(nodes: int, cores: int, memory: str, cpu_quota: float | None = None) -> list[str]:

@@ -46,6 +46,7 @@ class Settings:
     owner: ProcessId | None = None
     cpu_quota: float | None = None  # cores of each node, enforced by a cgroup of its own
     apart: bool = False  # each node has a loopback address of its own, so that it is another host to Spark
+    classes: daemons.Classes | None = None  # from where executors load Spark's classes quickly
 
 
 class Supervisor:
@@ -91,7 +92,9 @@ class Supervisor:
                 forget(self._settings.home, self._settings.name)
 
     def _start(self) -> None:
-        env = daemons.environment(self._record.cluster_id, self._settings.directory)
+        env = daemons.environment(
+            self._record.cluster_id, self._settings.directory, classes=self._settings.classes
+        )
         if self._settings.cpu_quota is not None:
             self._quotas = self._limits()
         self._started(lambda: self._start_master(env))
@@ -143,7 +146,7 @@ class Supervisor:
         top = self._settings.directory
         port = daemons.free_port()
         child = daemons.start_worker(
-            daemons.environment(self._record.cluster_id, top, name),
+            daemons.environment(self._record.cluster_id, top, name, self._settings.classes),
             top / name,
             master_url=self._record.master_url,
             port=port,
@@ -287,4 +290,6 @@ def from_wire(raw: dict[str, Any]) -> Settings:
     known = dict(raw)
     known["home"], known["directory"] = Path(raw["home"]), Path(raw["directory"])
     known["owner"] = ProcessId(**raw["owner"]) if raw["owner"] else None
+    if found := raw["classes"]:
+        known["classes"] = daemons.Classes(archive=Path(found["archive"]), conf=Path(found["conf"]))
     return Settings(**known)

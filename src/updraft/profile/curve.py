@@ -23,6 +23,9 @@ NEURONS = 3
 FOLDS = 10
 LEAST = 4  # points per fit
 DRAW = 0.95  # a network must beat the line by this factor
+LEAST_FOR_NETWORK = (
+    60  # points: ten weights fit fewer by accident, and cross-validation then tells by accident, too
+)
 
 Array = NDArray[np.float64]
 
@@ -91,7 +94,7 @@ def fit_curve(x: Sequence[float], y: Sequence[float], *, seed: int, networks: bo
     if len(xs) < 2 * LEAST:
         return line
     line_error = _validated(xs, ys, seed, _line)
-    if not networks:
+    if not networks or len(xs) < LEAST_FOR_NETWORK:
         return _scored(line, line_error, None)
     network_error = _validated(xs, ys, seed, lambda a, b: _network(a, b, seed))
     if network_error < DRAW * line_error:
