@@ -1,11 +1,11 @@
 """`bench elastic`: policies on a real cluster under changing loads, against static clusters, full and smallest (paper 5 §5).
 
 Nodes are worker processes of this machine, each limited by a cgroup to a part of a core, so that two cores host several: what
-is compared is how policies use nodes, not how fast a node is. What one node does is measured first, for each application, and
-loads are scaled to it: the peak needs about three of four nodes. Loads last minutes, not half hours, and so do the policies'
-waiting times (`elastic_side.settings`); the time that a worker needs to start cannot be compressed. All rows of an application
-run one after the other in one Spark application; each begins with one worker (or all, over-provisioned), and workers that a
-policy adds come cold, as in life.
+is compared is how policies use nodes, not how fast a node is. What three of four nodes do together is measured first, for each
+application, and loads are scaled to it: at their peak two nodes are too few and three have half a node to spare, as busy as
+the policies let nodes be. Loads last minutes, not half hours, and so do the policies' waiting times (`elastic_side.settings`);
+the time that a worker needs to start cannot be compressed. All rows of an application run one after the other in one Spark
+application; each begins with one worker (or all, over-provisioned), and workers that a policy adds come cold, as in life.
 """
 
 from __future__ import annotations
@@ -80,9 +80,10 @@ def _rows(
         "master": master,
         "app": app,
         "nodes": NODES,
-        "peak_share": PEAK_NODES * CORE_MAX,
+        "peak_nodes": PEAK_NODES,
+        "core_max": CORE_MAX,
         "rows_per_batch": _ROWS[app],
-        "batches": 10 if bench.quick else 20,
+        "batches": 10 if bench.quick else 15,
         "warm_batches": 2 if bench.quick else 4,
         "warm_s": 6 if bench.quick else 12,
         "seconds": seconds,

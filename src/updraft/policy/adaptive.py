@@ -32,7 +32,7 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
     if load is None:
         return hold(snapshot, memory, RULE, "input rate not measured")
     demands = _demands(snapshot, forecast, load.rows_per_s, settings)
-    parallelism = _parallelism(snapshot, demands, load.rows_per_s, settings)
+    parallelism, memory = _parallelism(snapshot, demands, load.rows_per_s, settings, memory)
     found = shares_for(snapshot, forecast, memory, settings, parallelism, load.rows_per_s)
     shares, held = found.by_operator, found.held
     unmet = [
@@ -115,13 +115,13 @@ def _demand_cores(
 
 
 def _parallelism(
-    snapshot: Snapshot, demands: Mapping[str, float], rows_per_s: float, settings: Settings
-) -> dict[str, int]:
+    snapshot: Snapshot, demands: Mapping[str, float], rows_per_s: float, settings: Settings, memory: Memory
+) -> tuple[dict[str, int], Memory]:
     if settings.execution is Execution.STAGES:
-        return sizer_of(snapshot, settings).settled_parallelism(rows_per_s)
-    return {
-        operator.name: _most(operator, demands[operator.name], settings) for operator in snapshot.operators
-    }
+        sizer, memory = sizer_of(snapshot, settings, memory)
+        return sizer.settled_parallelism(rows_per_s), memory
+    most = {o.name: _most(o, demands[o.name], settings) for o in snapshot.operators}
+    return most, memory
 
 
 def _most(operator: OperatorLoad, demand_cores: float, settings: Settings) -> int:

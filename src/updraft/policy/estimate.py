@@ -12,16 +12,17 @@ estimate for what runs (waiting, throttling, skew nobody measured), estimates ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from math import ceil
 from typing import Protocol
 
-from updraft.policy.model import Configuration, OperatorLoad, Snapshot, Stream, WorkerLoad
+from updraft.policy.model import Configuration, Memory, OperatorLoad, Snapshot, Stream, WorkerLoad
 from updraft.policy.settings import Execution, Settings
 from updraft.policy.skew import heaviest_task
 
 MOST_CORRECTION = 4.0
+_LITTLE, _MUCH = 0.1, 0.4  # of the time is spent on rows
 
 
 class Estimator(Protocol):
@@ -186,17 +187,30 @@ def source_time(snapshot: Snapshot, cores: Sequence[float]) -> float:
     return snapshot.source_s_per_row * ceil(parts / (len(cores) * each)) / ceil(parts / now)
 
 
-def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings) -> float:
-    """By how much reality is slower than the estimate for what runs now; 1: it is not."""
+def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory: Memory) -> float:
+    """By how much reality is slower than the estimate for what runs now; 1: it is not. While there is little to do that cannot
+    be told, and what was seen when there was more still holds: else every rise after a quiet time would be met with what
+    the quiet time seems to need."""
+    found = _slowness(snapshot, estimator, settings, _LITTLE if memory.slowness is None else _MUCH)
+    return found if found is not None else memory.slowness or 1.0
+
+
+def learnt(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory: Memory) -> Memory:
+    """The memory with how slow rows are now, if they take much of the time."""
+    found = _slowness(snapshot, estimator, settings, _MUCH)
+    return memory if found is None else replace(memory, slowness=found)
+
+
+def _slowness(
+    snapshot: Snapshot, estimator: Estimator, settings: Settings, least_pressure: float
+) -> float | None:
     pressure, processed = snapshot.usual_pressure, snapshot.usual_rows_per_s
     if pressure is None or processed is None:
         pressure, processed = snapshot.pressure, processed_rows_per_s(snapshot)
-    if pressure is None or processed is None or pressure < 0.1:
-        return 1.0
+    if pressure is None or processed is None or pressure < least_pressure:
+        return None
     expected = estimate(snapshot, estimator, snapshot.configuration, processed, settings).time
-    if expected <= 0:
-        return 1.0
-    return min(MOST_CORRECTION, max(1.0, pressure / expected))
+    return min(MOST_CORRECTION, max(1.0, pressure / expected)) if expected > 0 else None
 
 
 def processed_rows_per_s(snapshot: Snapshot) -> float | None:

@@ -23,7 +23,7 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
     load = planned_load(snapshot, None, replace(settings, proactive=False))
     if load is None:
         return hold(snapshot, memory, RULE, "input rate not measured")
-    sizer = sizer_of(snapshot, settings)
+    sizer, memory = sizer_of(snapshot, settings, memory)
     parallelism = sizer.settled_parallelism(load.rows_per_s)
     now = snapshot.configuration
     wanted = Configuration(

@@ -235,6 +235,7 @@ class Memory:
     taken: Change | None = None  # the last change that only took away
     workers_asked: int | None = None
     workers_asked_s: float | None = None
+    slowness: float | None = None  # how much slower than estimated rows were when they took much of the time
     demand_cores: Mapping[str, float] = field(default_factory=dict)  # adaptive: r per instance, held
     shares: Mapping[str, float] = field(default_factory=dict)  # as decided last
     moved_at_s: Mapping[InstanceId, float] = field(default_factory=dict)  # online: when instances moved last

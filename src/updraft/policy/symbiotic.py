@@ -7,7 +7,7 @@ backlog and change cost, which the paper does not have, in `load.py`.
 
 from __future__ import annotations
 
-from updraft.policy.estimate import correction, estimate, estimator_of
+from updraft.policy.estimate import correction, estimate, estimator_of, learnt
 from updraft.policy.load import PlannedLoad, planned_load
 from updraft.policy.model import Configuration, Decision, Forecast, Memory, Snapshot, hold
 from updraft.policy.settings import Settings
@@ -21,21 +21,22 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
     load = planned_load(snapshot, forecast, settings)
     if load is None:
         return hold(snapshot, memory, RULE, "input rate not measured")
-    sizer = sizer_of(snapshot, settings)
+    sizer, memory = sizer_of(snapshot, settings, memory)
     parallelism = sizer.settled_parallelism(load.rows_per_s)
     workers = sizer.settled_workers(parallelism, load.rows_per_s)
     return sized(snapshot, sizer, load, Configuration(parallelism=parallelism, workers=workers), memory, RULE)
 
 
-def sizer_of(snapshot: Snapshot, settings: Settings) -> Sizer:
-    """A sizer for what was measured."""
+def sizer_of(snapshot: Snapshot, settings: Settings, memory: Memory) -> tuple[Sizer, Memory]:
+    """A sizer for what was measured, and what is remembered of it."""
     estimator = estimator_of(snapshot, settings)
-    return Sizer(
+    sizer = Sizer(
         snapshot=snapshot,
         estimator=estimator,
         settings=settings,
-        correction=correction(snapshot, estimator, settings),
+        correction=correction(snapshot, estimator, settings, memory),
     )
+    return sizer, learnt(snapshot, estimator, settings, memory)
 
 
 def sized(

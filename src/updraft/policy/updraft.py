@@ -44,7 +44,7 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
     load = planned_load(_surging(snapshot), near, replace(settings, proactive=True))
     if load is None:
         return hold(snapshot, memory, RULE, "input rate not measured")
-    sizer = sizer_of(snapshot, settings)
+    sizer, memory = sizer_of(snapshot, settings, memory)
     wanted = _settled(sizer, load.rows_per_s)
     decision = sized(snapshot, sizer, load, wanted, memory, RULE)
     if not settings.shares:

@@ -188,14 +188,14 @@ class BatchJob:
                 self._spark.python_stage(received.zip(self._spark.placed(cold, len(cold))), call)
             )
         readers = {name: place for name, place in self._locations.items() if name in before._readers}
-        if readers and before._reads_little:
-            self._readers, self._near = readers, self._spark.helper(sorted(readers.values()))
-            return
-        fresh = sorted(place for name, place in self._locations.items() if name not in readers)
-        if fresh:
+        if cold and not before._reads_little:
             # Spark can read the rows of a batch again as long as it may have to repeat it: mostly also just after it.
-            read = self._spark.python_stage(before._source.cartesian(self._spark.placed(fresh, 1)), call)
-            self._spark.collect_partitions(read, range(len(fresh)))
+            read = self._spark.python_stage(before._source.cartesian(self._spark.placed(cold, 1)), call)
+            self._spark.collect_partitions(read, range(len(cold)))
+            readers |= {name: place for name, place in self._locations.items() if place in cold}
+        # Those that work but have never read go on like that: learning it, for seconds, would hold up what they work on.
+        if readers:
+            self._readers, self._near = readers, self._spark.helper(sorted(readers.values()))
 
     def take_over(self, before: BatchJob) -> None:
         """Expect batches like those of the job before; else each new plan would learn again, by running a batch twice, that

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.policy.world import World, operator, snapshot, workers
 
 from updraft.policy import Configuration, Forecast, Memory, Settings, Snapshot, policy
+from updraft.policy.estimate import correction, estimator_of, learnt
 from updraft.policy.symbiotic import sizer_of
 from updraft.policy.updraft import decide, spread, within
 
@@ -46,7 +47,7 @@ def test_idle_cores_of_a_paid_worker_are_used() -> None:
 def test_an_operator_with_next_to_nothing_to_do_is_not_split() -> None:
     rank = operator("rank", 1, used=0.01, level=2, rows_per_s=100.0, cpu_s_per_row=0.0001)
     seen = snapshot(operator("count", 2, used=0.25, rows_per_s=100.0), rank, count=1)
-    assert spread(sizer_of(seen, SETTINGS), 4, 100.0) == {"count": 8, "rank": 1}
+    assert spread(sizer_of(seen, SETTINGS, Memory())[0], 4, 100.0) == {"count": 8, "rank": 1}
 
 
 def test_operators_of_a_level_share_its_cores_by_their_work() -> None:
@@ -57,7 +58,7 @@ def test_operators_of_a_level_share_its_cores_by_their_work() -> None:
         seen,
         streams=tuple(replace(stream, producer="source") for stream in snapshot(heavy, light).streams),
     )
-    assert spread(sizer_of(both, SETTINGS), 2, 100.0) == {"heavy": 3, "light": 1}
+    assert spread(sizer_of(both, SETTINGS, Memory())[0], 2, 100.0) == {"heavy": 3, "light": 1}
 
 
 def test_bounds_hold_and_what_they_prevent_is_said() -> None:
@@ -143,3 +144,15 @@ def test_settings_of_its_own_are_checked() -> None:
     with pytest.raises(InvalidSettings) as found:
         check(Settings(lead_s=0.0, least_cores=-1.0))
     assert len(found.value.problems) == 2
+
+
+def test_how_slow_rows_are_is_remembered_through_a_quiet_time() -> None:
+    estimator = estimator_of(busy(rows_per_s=600.0), SETTINGS)
+    saturated = replace(busy(rows_per_s=600.0), usual_pressure=1.0, usual_rows_per_s=300.0)
+    memory = learnt(saturated, estimator, SETTINGS, Memory())
+    found = correction(saturated, estimator, SETTINGS, Memory())
+    assert memory.slowness == found > 1.0
+    quiet = replace(saturated, usual_pressure=0.05, usual_rows_per_s=30.0)
+    assert correction(quiet, estimator, SETTINGS, memory) == found
+    assert learnt(quiet, estimator, SETTINGS, memory) == memory
+    assert correction(quiet, estimator, SETTINGS, Memory()) == 1.0  # nothing is known yet
