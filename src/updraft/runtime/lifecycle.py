@@ -33,10 +33,11 @@ from updraft.policy.registry import Policy
 from updraft.policy.settings import Settings
 from updraft.runtime.callback import for_each_batch
 from updraft.runtime.checkpoints import RunCheckpoint, open_checkpoint
+from updraft.runtime.course import LiveOptions
 from updraft.runtime.engine import Engine, FixedPlan, Plans, Unpublished
 from updraft.runtime.frames import leg_frames, leg_schemas, united
 from updraft.runtime.job import BatchJob
-from updraft.runtime.live import LiveOptions, LiveTopology
+from updraft.runtime.live import LiveTopology
 from updraft.runtime.progress import BatchSummary, Progress, RunResult
 from updraft.runtime.rdds import Primitives
 from updraft.runtime.residence import Residence
