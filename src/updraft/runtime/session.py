@@ -1,4 +1,4 @@
-"""Starts the Spark session Updraft runs on when the user does not bring one, with the settings that make it fast.
+"""Finds the Spark session to run on, or starts one when the user does not bring one, with the settings that make it fast.
 
 What the settings give up is said beside each; a user's own `spark_conf` always wins.
 """
@@ -8,12 +8,23 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from updraft.errors import UpdraftError
 from updraft.java import require_java
+from updraft.operators.duration import duration_ms
+from updraft.topology import Topology
+from updraft.topology.records import SourceRecord
+
+if TYPE_CHECKING:
+    from updraft.runtime.options import RunOptions
+
+TopologyFactory = Callable[[SparkSession], Topology]
 
 HANG_TIMEOUT_S = 30.0
 _LOG_CONFIG = """\
@@ -86,3 +97,35 @@ def start_session(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate(), log
+
+
+@contextmanager
+def pointing_to(log: Path) -> Iterator[None]:
+    """Adds to an error where Spark's own log is."""
+    try:
+        yield
+    except UpdraftError as error:
+        error.add_note(f"Spark's log: {log}")
+        raise
+
+
+def session_for(
+    topology: Topology | TopologyFactory, spark: SparkSession | None, options: RunOptions
+) -> tuple[SparkSession, Path | None]:
+    """The session to use, and its log file if it is ours to stop."""
+    if spark is not None:
+        return spark, None
+    if isinstance(topology, Topology):
+        for record in topology.records:
+            if isinstance(record, SourceRecord) and isinstance(record.frame, DataFrame):
+                return record.frame.sparkSession, None
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active, None
+    name = topology.name if isinstance(topology, Topology) else getattr(topology, "__name__", "updraft")
+    return start_session(
+        name,
+        master=options.master,
+        conf=options.spark_conf,
+        hang_timeout_s=duration_ms(options.hang_timeout) / 1000,
+    )

@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 
 from updraft.control.together import Together
 from updraft.errors import UpdraftError
-from updraft.runtime.lifecycle import run, stopper
+from updraft.runtime.lifecycle import run
 from updraft.runtime.progress import RunResult
 from updraft.runtime.session import start_session
+from updraft.runtime.stopping import stopper
 from updraft.runtime.workers import ask_for_workers, release_worker
 from updraft.topology import Topology
 
