@@ -73,7 +73,9 @@ class Preparing:
             with self._course.turn:
                 if change.outcome is Outcome.RUNNING:
                     log.exception("change %d failed", change.id)
-                    self.end(change, Outcome.FAILED, f"{type(error).__name__}: {error}")
+                    expected = isinstance(error, WorkersGone)
+                    reason = str(error) if expected else f"{type(error).__name__}: {error}"
+                    self.end(change, Outcome.FAILED, reason)
 
     def _prepare_round(self, change: Change, number: int, inherited: Migration | None) -> bool:
         """Until the round's plan is in effect and old copies are dropped; False: the change is over."""
@@ -81,11 +83,7 @@ class Preparing:
         change.workers = course.workers()
         plan = change.plans[number]
         staying = usable(change.workers, plan, leaving_of(change.request))
-        job = self.warming = course.make_job(plan, staying)
-        try:
-            job.warm(course.job)
-        finally:
-            self.warming = None
+        job = self._warmed(plan, staying)
         with course.turn:
             if change.outcome is not Outcome.RUNNING:
                 job.close()
@@ -119,6 +117,21 @@ class Preparing:
                     self._switch_if_idle(change)
             course.closed.wait(max(IDLE_S, pause_s(sent, took_s, course.options.bytes_per_s)))
         return False
+
+    def _warmed(self, plan: Plan, workers: tuple[Worker, ...]) -> BatchJob:
+        """The plan's job, once all workers know its program; WorkersGone if one of them left, as the guard ends the waiting."""
+        course = self._course
+        job = self.warming = course.make_job(plan, workers)
+        try:
+            job.warm(course.job)
+        except Exception as error:
+            job.close()
+            if gone := {worker.id for worker in workers} - course.alive():
+                raise WorkersGone(f"worker {', '.join(sorted(gone))} was lost; ask again") from error
+            raise
+        finally:
+            self.warming = None
+        return job
 
     def _switch_if_idle(self, change: Change) -> None:
         """Between batches nobody waits, and perhaps no batch comes for long."""
@@ -248,6 +261,10 @@ class Preparing:
         if course.change is change:
             course.change = None
         change.over.set()
+
+
+class WorkersGone(Exception):
+    """A new plan cannot be prepared because workers it was made for have left."""
 
 
 def usable(workers: Iterable[Worker], plan: Plan, leaving: Iterable[str]) -> tuple[Worker, ...]:

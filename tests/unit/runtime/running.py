@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,10 +24,12 @@ APP = graph(stateful("op", 8, 2))
 class Job:
     plan: Plan
     workers: tuple[Worker, ...]
+    when_warmed: Callable[[Job], None]
     warmed: bool = False
     closed: bool = False
 
     def warm(self, before: object = None) -> None:
+        self.when_warmed(self)
         self.warmed = True
 
     def abandon_warming(self, alive: frozenset[str]) -> None:
@@ -80,6 +83,7 @@ class Run:
         self.released: list[str] = []
         self.abandoned = 0
         self.batch = 0
+        self.when_warmed: Callable[[Job], None] = lambda job: None
         checkpoint = cast(Any, self.checkpoint)
         self.live = LiveTopology(
             graph=app,
@@ -97,7 +101,7 @@ class Run:
         self.live.abandon = self.abandon
 
     def make_job(self, plan: Plan, here: tuple[Worker, ...]) -> Any:
-        self.jobs.append(Job(plan, here))
+        self.jobs.append(Job(plan, here, self.when_warmed))
         return self.jobs[-1]
 
     def abandon(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.runtime.running import Run
+from tests.unit.runtime.running import Job, Run
 
 from updraft.control import ChangeRefused, Drain, Journal, Outcome, Rescale, UnknownChange
 
@@ -178,6 +178,23 @@ def test_a_job_that_cannot_be_made_leaves_the_plan_as_it_is() -> None:
     change = rescaled(run, 4)
     assert run.live.wait(change, 10)["reason"] == "RuntimeError: no room"
     run.live._course.make_job = make_job
+    assert run.run_batch().parallelism() == {"op": 2}
+    run.live.close()
+
+
+def test_a_worker_that_leaves_while_it_gets_to_know_the_plan_is_the_reason() -> None:
+    """Whoever comes first: the guard has ended the waiting, and the engine does not know of the loss yet."""
+    run = Run("1", "2", "3")
+    run.run_batch()
+
+    def gone(job: Job) -> None:
+        run.lose("3")
+        raise RuntimeError("Job was cancelled, and a stack of the JVM's")
+
+    run.when_warmed = gone
+    change = rescaled(run, 3)
+    assert run.live.wait(change, 10)["reason"] == "worker 3 was lost; ask again"
+    assert [job.closed for job in run.jobs] == [False, True]
     assert run.run_batch().parallelism() == {"op": 2}
     run.live.close()
 
