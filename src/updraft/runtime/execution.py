@@ -16,6 +16,7 @@ from updraft.runtime.callback import for_each_batch
 from updraft.runtime.engine import Engine, Unpublished
 from updraft.runtime.options import RunOptions
 from updraft.runtime.progress import RunResult
+from updraft.runtime.session import remove_log
 from updraft.runtime.stopping import Stopper
 
 log = logging.getLogger("updraft.run")
@@ -73,8 +74,15 @@ class Execution:
             last_batch=self.engine.checkpoint.committed,
             seconds=time.perf_counter() - started,
             checkpoint=self.engine.checkpoint.path,
-            spark_log=self.log,
+            spark_log=self._kept_log(),
         )
+
+    def _kept_log(self) -> Path | None:
+        """Spark's log if it may have something to tell; that of a run without any trouble is removed."""
+        if self.log is None or self.engine.troubled:
+            return self.log
+        remove_log(self.log)
+        return None
 
     def _catch_up_and_run(self, limit: int | None) -> str | None:
         """Repeat what the checkpoint lacks, then go on until the end; None: begin again after the last published commit.
@@ -107,6 +115,7 @@ class Execution:
                     raise
                 if attempt + 1 == _SLOW_STARTS or self.stopper.wanted:
                     raise
+                self.engine.troubled = True
                 log.warning("a source's Python process took too long to start; the query is started again")
         raise AssertionError("the last attempt returns or raises")
 
