@@ -113,21 +113,23 @@ class Changes:
 
     def change(self, change_id: int) -> Mapping[str, Any]:
         """One change, running or ended."""
-        for change in self._known:
-            if change.id == change_id:
-                return change.describe()
-        raise UnknownChange(f"there is no change {change_id}")
+        return self._find(change_id).describe()
 
     def wait(self, change_id: int, timeout_s: float | None = None) -> Mapping[str, Any]:
         """`change`, once it has ended (or the time is up)."""
-        for change in self._known:
+        change = self._find(change_id)
+        change.over.wait(timeout_s)
+        return change.describe()
+
+    def _find(self, change_id: int) -> Change:
+        for change in tuple(self._known):  # another one may begin meanwhile
             if change.id == change_id:
-                change.over.wait(timeout_s)
-        return self.change(change_id)
+                return change
+        raise UnknownChange(f"there is no change {change_id}")
 
     def last_ended(self) -> ChangeRecord | None:
         """The last change that was begun and is over."""
-        ended = [one for one in self._known if one.outcome is not Outcome.RUNNING]
+        ended = [one for one in tuple(self._known) if one.outcome is not Outcome.RUNNING]
         return ended[-1].record() if ended else None
 
     def close(self) -> None:

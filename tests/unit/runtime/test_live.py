@@ -109,6 +109,20 @@ def test_a_newer_request_supersedes_and_starts_from_the_target(tmp_path: Path) -
     run.live.close()
 
 
+def test_who_waits_for_a_change_hears_that_it_was_superseded() -> None:
+    run = Run()
+    run.live.begin_batch(0)  # so that nothing is switched
+    first = rescaled(run, 4)
+    heard: list[str] = []
+    waiting = threading.Thread(target=lambda: heard.append(run.live.wait(first, 10)["outcome"]))
+    waiting.start()
+    time.sleep(0.05)
+    rescaled(run, 6)
+    waiting.join(10)
+    assert heard == ["superseded"]
+    run.live.close()
+
+
 def test_every_round_of_a_strategy_takes_effect() -> None:
     run = Run("1", "2", "3", "4")
     versions = {run.run_batch().version}
