@@ -137,7 +137,7 @@ def vanish(run: Run) -> list[Told]:
     target = next(worker for worker in run.workers() if worker in run.pids and worker in used)
     away = tuple(i.tasks[0] for i in run.live.job.plan.instances["counted"] if i.worker != target)
     found: list[Told] = []
-    original = run.live._make_job
+    original = run.live._course.make_job
 
     def slow(*arguments: Any) -> Any:
         # The plan is made, nothing is copied yet: the moment at which the worker dies.
@@ -147,9 +147,9 @@ def vanish(run: Run) -> list[Told]:
             time.sleep(0.1)
         return job
 
-    run.live._make_job = slow  # type: ignore[method-assign]
+    run.live._course.make_job = slow
     found.append(run.change(Move(operator="counted", tasks=away, to_worker=target)))
-    run.live._make_job = original  # type: ignore[method-assign]
+    run.live._course.make_job = original
     run.wait_for_batches(3)
     return found
 

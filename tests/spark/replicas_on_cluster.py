@@ -194,7 +194,7 @@ def killed(run: Run) -> list[Told]:
     copies_follow(run)
     everyone = lose(run, [], rebuilt=False)
     # Files that shadows made just as the primaries did.
-    everyone["twins"] = len(run.live._residence._copies._twins)
+    everyone["twins"] = len(run.live._course.residence._copies._twins)
     return [one, two, everyone]
 
 

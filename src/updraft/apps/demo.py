@@ -97,11 +97,11 @@ def main(seconds: float = 90, *, seed: int = 7, console: Console | None = None) 
 
 
 def _demo(scratch: Path, seconds: float, seed: int, console: Console) -> int:
-    from updraft.runtime.session import start_session
+    from updraft.runtime.session import remove_log, start_session
 
     began = time.monotonic()
     console.print("starting Spark on this machine; the first results appear in a few seconds")
-    session, _ = start_session("updraft-demo")
+    session, log = start_session("updraft-demo")
     try:
         # Start, the ends of both runs and the summary take their share: two hills fit into the rest.
         hill_s = max(5.0, (seconds - 30) / 2)
@@ -120,6 +120,7 @@ def _demo(scratch: Path, seconds: float, seed: int, console: Console) -> int:
         static = _run(session, scratch / "static", load, seed, show, policy="static")
     finally:
         session.stop()
+    remove_log(log)
     console.print(closing(steered.story, wrong_words=steered.wrong_words + static.wrong_words))
     console.print(comparison(_side(f"policy {POLICY}", steered), _side("static, 1 instance", static)))
     return 0 if steered.wrong_words + static.wrong_words == 0 else 1

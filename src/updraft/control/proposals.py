@@ -114,6 +114,17 @@ def leaving_of(request: Request) -> tuple[str, ...]:
             return ()
 
 
+def released_by(request: Request) -> tuple[str, ...]:
+    """Workers that a request, once done, gives back to the cluster."""
+    match request:
+        case Drain(release=True):
+            return (request.worker,)
+        case Replan():
+            return request.release
+        case _:
+            return ()
+
+
 def preview_of(
     request: Request,
     current: Plan,

@@ -45,3 +45,9 @@ def with_shadows(plan: Plan, graph: Graph) -> Shadowed:
                 primary[node.name, index] = instance.index
         instances[node.name] = (*plan.instances[node.name], *added)
     return Shadowed(plan=replace(plan, instances=instances), primary=primary)
+
+
+def needed_workers(plan: Plan, graph: Graph) -> frozenset[str]:
+    """Workers that run something, shadows included: without them a batch cannot be run. Holders of copies are not needed."""
+    instances = with_shadows(plan, graph).plan.instances
+    return frozenset(i.worker for found in instances.values() for i in found if i.worker is not None)

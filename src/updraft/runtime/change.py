@@ -1,4 +1,4 @@
-"""One change on its way: what was asked, how far it is, what it has cost so far. `live.py` moves it on."""
+"""One change on its way: what was asked, how far it is, what it has cost so far. `preparing.py` moves it on."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ class Change:
     def target(self) -> Plan:
         """The plan in preparation."""
         return self.plans[self.round]
+
+    @property
+    def phase(self) -> Phase | None:
+        """Of the last migration that was begun; None: the first plan's job is still being made."""
+        return None if self.migration is None else self.migration.phase
 
     @property
     def is_near(self) -> bool:

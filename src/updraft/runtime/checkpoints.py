@@ -40,7 +40,7 @@ from updraft.state.verify import newest_whole
 from updraft.topology.graph import Graph, StatefulNode
 
 if TYPE_CHECKING:
-    from updraft.runtime.lifecycle import RunOptions
+    from updraft.runtime.options import RunOptions
 
 log = logging.getLogger("updraft.run")
 SOURCES = "sources.json"

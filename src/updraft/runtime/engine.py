@@ -113,6 +113,7 @@ class Engine:
     shares: ShareTable = field(default_factory=ShareTable)
     should_halt: Callable[[int], bool] = lambda batch_id: False
     failure: UpdraftError | None = None
+    troubled: bool = False  # something went wrong and was made good; Spark's log may tell why
     batches: int = 0
     rows_in: int = 0
     rows_out: int = 0
@@ -209,7 +210,9 @@ class Engine:
             attempt = self._attempts[batch_id] = (
                 self._attempts.get(batch_id, self.checkpoint.first_attempt) + 1
             )
-            if self.plans.take_loss() and self.checkpoint.published < self.checkpoint.committed:
+            lost = self.plans.take_loss()
+            self.troubled = self.troubled or lost
+            if lost and self.checkpoint.published < self.checkpoint.committed:
                 raise Unpublished("workers were lost with state that only they had")
             batch = Batch(
                 id=batch_id,

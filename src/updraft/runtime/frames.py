@@ -91,6 +91,13 @@ def _text(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
 
+def selected(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The frame with these columns only, in this order."""
+    if list(columns) == frame.columns:
+        return frame
+    return frame.select([f"`{name.replace('`', '``')}`" for name in columns])
+
+
 def united(frames: Sequence[DataFrame]) -> DataFrame:
     """One streaming DataFrame for the query: the only leg, or the union of all with one struct column for each."""
     if len(frames) == 1:

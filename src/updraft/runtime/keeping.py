@@ -1,4 +1,5 @@
-"""What is known and said of a plan's copies, and of the recovery whose copies are not rebuilt yet. `live.py` tells it."""
+"""What is known and said of a plan's copies, and of the recovery whose copies are not rebuilt yet. Told by
+`losses.py`, `tending.py` and, of batches, by `live.py`."""
 
 from __future__ import annotations
 

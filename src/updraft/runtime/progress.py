@@ -35,7 +35,10 @@ class BatchSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run ended. `reason`: "stopped", "idle" or "max_batches"."""
+    """How a run ended. `reason`: "stopped", "idle" or "max_batches".
+
+    `spark_log`: Spark's own log if the run started Spark and survived something that is worth a look; else it is removed.
+    """
 
     topology: str
     reason: str

@@ -19,7 +19,7 @@ RECOVER = "recover"
 
 @dataclass(slots=True, kw_only=True)
 class Recovery:
-    """Moved on by `live.py`."""
+    """Moved on by `losses.py` and `keeping.py`."""
 
     id: int
     lost: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Starts the Spark session Updraft runs on when the user does not bring one, with the settings that make it fast.
+"""Finds the Spark session to run on, or starts one when the user does not bring one, with the settings that make it fast.
 
 What the settings give up is said beside each; a user's own `spark_conf` always wins.
 """
@@ -6,16 +6,30 @@ What the settings give up is said beside each; a user's own `spark_conf` always 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
 
+from updraft.errors import UpdraftError
 from updraft.java import require_java
+from updraft.operators.duration import duration_ms
+from updraft.topology import Topology
+from updraft.topology.records import SourceRecord
+
+if TYPE_CHECKING:
+    from updraft.runtime.options import RunOptions
+
+TopologyFactory = Callable[[SparkSession], Topology]
 
 HANG_TIMEOUT_S = 30.0
+_LOGS = "updraft-log-"  # how directories of logs are named
 _LOG_CONFIG = """\
 status = error
 appender.file.type = File
@@ -72,12 +86,13 @@ def start_session(
     conf: Mapping[str, str] | None = None,
     hang_timeout_s: float = HANG_TIMEOUT_S,
 ) -> tuple[SparkSession, Path]:
-    """A session, and the file its logs go to."""
+    """A session, and the file its logs go to; `remove_log` when nobody will want to read it."""
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    log = Path(tempfile.mkdtemp(prefix="updraft-log-")) / "spark.log"
+    log = Path(tempfile.mkdtemp(prefix=_LOGS)) / "spark.log"
     config = log.with_name("log4j2.properties")
     config.write_text(_LOG_CONFIG.format(path=log))
+    _redirect_logs(config)
     builder = SparkSession.builder.appName(name).master(master or "local[*]")
     options = f"-Dlog4j2.configurationFile=file:{config}"
     # Embedded, the only executor is this process: giving up on it would end the run.
@@ -86,3 +101,52 @@ def start_session(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     return builder.getOrCreate(), log
+
+
+def _redirect_logs(config: Path) -> None:
+    """The JVM stays when a session is stopped, and the next one gets it: with the log of the last one, which may be removed."""
+    jvm = SparkContext._jvm
+    if jvm is None or SparkContext._active_spark_context is not None:
+        return
+    log4j = jvm.org.apache.logging.log4j
+    current = log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
+    if current is not None and _LOGS in current:  # else it is the user's own
+        log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(config.as_uri()))
+
+
+def remove_log(log: Path) -> None:
+    """Remove what `start_session` wrote for a session's log; Spark may still have it open."""
+    shutil.rmtree(log.parent, ignore_errors=True)
+
+
+@contextmanager
+def pointing_to(log: Path) -> Iterator[None]:
+    """Adds to an error where Spark's own log is."""
+    try:
+        yield
+    except UpdraftError as error:
+        if log.exists():
+            error.add_note(f"Spark's log: {log}")
+        raise
+
+
+def session_for(
+    topology: Topology | TopologyFactory, spark: SparkSession | None, options: RunOptions
+) -> tuple[SparkSession, Path | None]:
+    """The session to use, and its log file if it is ours to stop."""
+    if spark is not None:
+        return spark, None
+    if isinstance(topology, Topology):
+        for record in topology.records:
+            if isinstance(record, SourceRecord) and isinstance(record.frame, DataFrame):
+                return record.frame.sparkSession, None
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active, None
+    name = topology.name if isinstance(topology, Topology) else getattr(topology, "__name__", "updraft")
+    return start_session(
+        name,
+        master=options.master,
+        conf=options.spark_conf,
+        hang_timeout_s=duration_ms(options.hang_timeout) / 1000,
+    )

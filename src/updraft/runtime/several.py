@@ -12,9 +12,10 @@ from pyspark.sql import SparkSession
 
 from updraft.control.together import Together
 from updraft.errors import UpdraftError
-from updraft.runtime.lifecycle import run, stopper
+from updraft.runtime.lifecycle import run
 from updraft.runtime.progress import RunResult
-from updraft.runtime.session import start_session
+from updraft.runtime.session import remove_log, start_session
+from updraft.runtime.stopping import stopper
 from updraft.runtime.workers import ask_for_workers, release_worker
 from updraft.topology import Topology
 
@@ -41,9 +42,9 @@ def run_all(
     """
     _check(topologies, each or {})
     with ExitStack() as stack:
-        session = spark
+        session, log = spark, None
         if session is None:
-            session, _ = start_session("updraft", master=master)
+            session, log = start_session("updraft", master=master)
             stack.callback(session.stop)
         context = session.sparkContext
         together = Together(
@@ -85,7 +86,12 @@ def run_all(
                 thread.join(_POLL_S / len(threads))
     if failures:
         name, error = min(failures.items(), key=lambda found: found[0])
-        raise UpdraftError(f"topology '{name}' failed, the others were stopped: {error}") from error
+        failed = UpdraftError(f"topology '{name}' failed, the others were stopped: {error}")
+        if log is not None:
+            failed.add_note(f"Spark's log: {log}")
+        raise failed from error
+    if log is not None:
+        remove_log(log)
     return results
 
 

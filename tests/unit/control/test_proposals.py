@@ -8,7 +8,7 @@ import pytest
 from tests.unit.plan.build import graph, stateful, stateless, workers
 
 from updraft.control import ChangeRefused, Drain, Move, PlaceAgain, Replan, Rescale
-from updraft.control.proposals import preview_of, target_of
+from updraft.control.proposals import leaving_of, preview_of, released_by, target_of
 from updraft.placement.running import Placed
 from updraft.plan import Plan, Refusal, Worker, initial_plan
 
@@ -111,3 +111,13 @@ class TestPlacement:
         for wrong, said in ((("split", 9, "2"), "no instance 9"), (("split", 0, "x"), "worker 'x'")):
             with pytest.raises(ChangeRefused, match=said):
                 target_of(Replan(parallelism={}, relocated=(wrong,)), plan, app, WORKERS)
+
+
+def test_who_leaves_is_given_back_only_if_that_was_asked_for() -> None:
+    for request, leaving, released in (
+        (Drain(worker="1", release=True), ("1",), ("1",)),
+        (Drain(worker="1", release=False), ("1",), ()),
+        (Replan(parallelism={}, release=("1", "2")), ("1", "2"), ("1", "2")),
+        (Rescale(parallelism={"count": 2}), (), ()),
+    ):
+        assert (leaving_of(request), released_by(request)) == (leaving, released)

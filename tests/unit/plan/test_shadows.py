@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.plan.build import graph, plan, stateful
 
-from updraft.plan.shadows import with_shadows
+from updraft.plan.shadows import needed_workers, with_shadows
 
 NODE = replace(stateful("op", 4, 2), replicas=3, active=True)
 PLAN = plan(
@@ -31,3 +31,9 @@ def test_delta_operators_have_none() -> None:
     found = with_shadows(PLAN, graph(replace(NODE, active=False)))
     assert found.plan.instances == PLAN.instances
     assert found.of("op") == {}
+
+
+def test_a_batch_needs_those_who_run_something_and_not_those_who_only_hold_copies() -> None:
+    assert needed_workers(PLAN, graph(NODE)) == {"1", "2", "3"}
+    assert needed_workers(PLAN, graph(replace(NODE, active=False))) == {"1", "2"}
+    assert needed_workers(plan((None, (0, 1, 2, 3))), graph(NODE)) == frozenset()
