@@ -337,12 +337,15 @@ class LiveTopology:
         """What a request would do now."""
         return self._target(request)
 
-    def apply(self, request: Request, *, who: str) -> ChangeTicket:
-        """Begin a change; one in preparation is superseded by it, and its target is where this one starts from."""
+    def apply(self, request: Request, *, who: str, by_hand: bool = True) -> ChangeTicket:
+        """Begin a change; one in preparation is superseded by it, and its target is where this one starts from. Not so one
+        that was asked for by hand: the policy, which looked before that came, may not supersede it."""
         with self._asked:
             if self._closed.is_set():
                 raise ChangeRefused(["the run is about to end"])
             before = self._change
+            if before is not None and before.by_hand and not by_hand:
+                raise ChangeRefused([f"change {before.id} was asked for by hand and is not over yet"])
             if before is not None and _phase(before) is Phase.PROMOTED:
                 self._conclude(before)
                 before = self._change
@@ -358,6 +361,7 @@ class LiveTopology:
                     current=self.job.plan,
                     plans=tuple(strategy_named(request.strategy)(self.job.plan, preview.target)),
                     started_at=time.time(),
+                    by_hand=by_hand,
                 )
                 inherited: Migration | None = None
                 if before is not None and before.outcome is Outcome.RUNNING:
@@ -467,6 +471,9 @@ class LiveTopology:
             workers=tuple(worker for worker in here if worker.id not in gone),
             leaving=tuple(worker.id for worker in here if worker.id in gone),
             changing=change is not None and change.outcome is Outcome.RUNNING,
+            by_hand_s=max(
+                (at for one in list(self._changes) if (at := one.hand_s) is not None), default=None
+            ),
         )
 
     def plan(self) -> Mapping[str, Any]:
@@ -690,7 +697,7 @@ class LiveTopology:
         request = Rescale(parallelism=self.job.plan.parallelism())
         try:
             if dict(self._target(request).target.instances) != dict(self.job.plan.instances):
-                self.apply(request, who="updraft")
+                self.apply(request, who="updraft", by_hand=False)
         except ChangeRefused as refusal:
             log.warning("instances stay where they are after the loss: %s", refusal)
 
