@@ -119,8 +119,9 @@ class RunOptions:
             found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
             found.append("trigger= and until_idle=True exclude each other; give one")
-        if self.fixed_plan and self.steer.steers:
-            found.append("fixed_plan=True and a policy exclude each other; give one")
+        chosen = self.steer.policy.name if isinstance(self.steer.policy, Policy) else self.steer.policy
+        if self.fixed_plan and chosen not in (None, "static"):
+            found.append(f"fixed_plan=True and policy '{chosen}' exclude each other; give one")
         found += self.steer.problems()
         return found
 
@@ -149,7 +150,7 @@ def run(
     enforce: bool = False,
     shares: Mapping[str, float] | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
-    policy: str | Policy = "static",
+    policy: str | Policy | None = None,
     mode: str = "auto",
     settings: Settings | Mapping[str, object] | None = None,
     workers: int | None = None,
@@ -191,11 +192,16 @@ def run(
     shares: cores for each instance by operator, such as {"count": 0.4} ("source": a partition of the source); implies enforce.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     policy: who decides on parallelism and workers while it runs, by name (docs/policies.md); "static" decides nothing.
+        Without one it is "updraft" for a run that goes on until it is stopped, and "static" for one that ends by itself
+        (`until_idle`, `max_batches`: its load is no stream), with `fixed_plan` or with `monitor=False`. After a change by
+        hand a policy changes nothing for ten minutes (setting `hands_off_s`).
     mode: "auto" carries decisions out, "advise" only records them (`updraft decisions`).
     settings: thresholds and rules of the policy, as `updraft.policy.Settings` or by name.
     workers: how many workers to begin with; without it, all that the cluster gives (at most `max_workers`).
-    min_workers, max_workers: bounds for the policy. price_per_worker_hour: what one costs, for the reports.
-    period_s: seconds between decisions. forecast: "auto" or one method. placement: where instances of new plans go, by name.
+    min_workers, max_workers: bounds for the policy. If you choose no policy and give neither these nor `workers`, workers are
+        neither asked for nor given back; without `max_workers` there are then never more than at the start.
+    price_per_worker_hour: what one costs, for the reports. period_s: seconds between decisions.
+    forecast: "auto" or one method. placement: where instances of new plans go, by name.
     monitor: keep metrics of every batch in the checkpoint directory. metrics_port: serve them to Prometheus on loopback.
     together: whoever steers the topologies of one application together (`run_all` sets it).
     on_decision: called with every `DecisionRecord`, when it is made and when more is known of it.
@@ -219,6 +225,7 @@ def run(
         shares=dict(shares or {}) if enforce or shares else None,
         steer=SteerOptions(
             policy=policy,
+            streams=not fixed_plan and not until_idle and max_batches is None,
             mode=mode,
             settings=settings if settings is not None else {},
             workers=workers,
@@ -393,7 +400,7 @@ def _engine(
 def _first_workers(context: SparkContext, steer: SteerOptions) -> tuple[Worker, ...]:
     """The workers of the first plan. When a policy decides on them, the cluster gives no more than was asked for."""
     found = wait_for_workers(context)
-    if not found or (steer.workers is None and not steer.steers):
+    if not found or (steer.workers is None and not steer.sizes):
         return found
     most = steer.max_workers if steer.max_workers is not None else len(found)
     return begin_with_workers(context, found, steer.workers or max(1, min(len(found), most)))
