@@ -82,6 +82,7 @@ class _Pursued:
     target: Target
     record: DecisionRecord
     change_id: int | None = None
+    carried_out: bool = False  # a change for it was done
     tries: int = 0
 
 
@@ -319,7 +320,8 @@ class ControlLoop:
             placement=self.options.placement,
         )
         if not step.done and (why := hands_off(running.by_hand_s, self._clock(), self._settings)):
-            self._end(pursued, Fate.SUPERSEDED, why)  # decided for a plan that somebody has changed since
+            # Decided for a plan that somebody has changed since, perhaps before we saw that ours was in effect.
+            self._end(pursued, Fate.DONE if pursued.carried_out else Fate.SUPERSEDED, why)
             return
         if step.ask_workers is not None and step.ask_workers != self._asked:
             self._ask_workers(step.ask_workers)
@@ -363,6 +365,7 @@ class ControlLoop:
             return
         pursued.change_id = None
         if change["outcome"] == "done":
+            pursued.carried_out = True
             delay_ms = change.get("added_delay_ms")
             if delay_ms is not None and change.get("plan_to") is not None:
                 self._delays[int(change["plan_to"])] = delay_ms / 1000
@@ -396,7 +399,7 @@ class ControlLoop:
         now_s = self._clock()
         record = replace(pursued.record, fate=fate, ended_at_s=now_s, why=why)
         self._write(record)
-        if fate is Fate.DONE:
+        if fate is Fate.DONE and not why:  # else its effect is not to be seen any more
             self._unmeasured = (record, now_s + self.options.period_s)
 
     def _write(self, record: DecisionRecord) -> None:

@@ -16,6 +16,7 @@ from updraft.errors import UpdraftError
 from updraft.monitor.sanity import impossible
 from updraft.plan.model import Plan, Worker, worker_order
 from updraft.policy.model import Decision, Forecast, Memory, Snapshot, TaskMove, hold
+from updraft.policy.outcome import taken_over
 from updraft.policy.registry import Policy
 from updraft.policy.rounds import waiting
 from updraft.policy.settings import Settings, bounds
@@ -116,8 +117,9 @@ def decide_round(
     settings = _with_these_workers(settings, snapshot)
     outlook, forecast = look(steering.outlook, snapshot, settings.phi)
     after = replace(steering, outlook=outlook)
+    memory = taken_over(steering.memory, by_hand_s)
     try:
-        decision = policy.decide(snapshot, forecast, steering.memory, settings)
+        decision = policy.decide(snapshot, forecast, memory, settings)
         problems = problems_of(decision, snapshot, settings)
         if problems:
             raise UpdraftError("it wants what cannot be: " + "; ".join(problems))
@@ -128,7 +130,7 @@ def decide_round(
             snapshot=snapshot, forecast=forecast, decision=kept, before=steering, after=after, error=reason
         )
     if decision.changed and (why := hands_off(by_hand_s, snapshot.taken_at_s, settings)):
-        decision = waiting(decision, snapshot, steering.memory, why)
+        decision = waiting(decision, snapshot, memory, why)
     return Round(
         snapshot=snapshot,
         forecast=forecast,

@@ -12,7 +12,17 @@ from updraft.control import Replan
 from updraft.control.decisions import Fate
 from updraft.control.steering import Mode, Steering, decide_round, hands_off
 from updraft.policy import Memory, Policy, Settings, TaskMove
-from updraft.policy.model import Decision, Forecast, InstanceLoad, OperatorLoad, Snapshot, WorkerLoad, hold
+from updraft.policy.model import (
+    Change,
+    Decision,
+    Forecast,
+    InstanceLoad,
+    OperatorLoad,
+    Snapshot,
+    WorkerLoad,
+    hold,
+)
+from updraft.policy.outcome import taken_over
 
 MORE = {"parallelism": {"count": 3}}
 
@@ -105,6 +115,18 @@ def test_a_change_that_somebody_cancels_is_not_tried_again() -> None:
     assert fates(found) == [Fate.SUPERSEDED, Fate.HELD]
 
 
+def test_what_was_carried_out_before_a_hand_came_is_done_and_its_effect_is_not_looked_for() -> None:
+    found = scene([MORE], ends=None)
+    found.rounds()
+    found.run.finish(1, "done")
+    rescaled_by_hand(found, 2)
+    found.rounds(3)
+    (record,) = found.loop.decisions.newest()
+    assert record.fate is Fate.DONE
+    assert "changed by hand" in record.why
+    assert record.measured_at_s is None
+
+
 def test_what_a_hand_reached_too_is_no_failure() -> None:
     found = scene([MORE], ends=None)
     found.rounds()
@@ -166,3 +188,35 @@ def test_nothing_of_a_decision_is_left_but_what_it_wanted(wanted: dict[str, Any]
     assert decision.reasons == ("it is time",)
     # It must not believe that it has changed anything: its waiting times would start for nothing.
     assert decision.memory == found.after.memory == MEMORY
+
+
+def test_a_change_that_a_hand_made_void_is_neither_waited_for_nor_judged() -> None:
+    """It would be waited for until `provision_s` is over, and hide what the policy wants."""
+    before, after = SNAPSHOT.configuration, replace(SNAPSHOT.configuration, parallelism={"count": 3})
+    made = Change(
+        at_s=850.0, before=before, after=after, rows_per_s=None, busy_s_per_row=None, stressed=False
+    )
+    move = TaskMove(operator="count", tasks=(1,), to_worker="2")
+    memory = Memory(
+        last_change_s=850.0,
+        change=made,
+        taken=made,
+        workers_asked=3,
+        workers_asked_s=850.0,
+        moved_at_s={("count", 0): 850.0},
+        move=move,
+    )
+    assert taken_over(memory, None) == memory
+    assert taken_over(memory, 849.0) == memory
+    void = Memory(last_change_s=850.0, moved_at_s={("count", 0): 850.0})
+    assert taken_over(memory, 860.0) == void
+    seen: list[Memory] = []
+
+    def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settings: Settings) -> Decision:
+        seen.append(memory)
+        return replace(hold(snapshot, memory, "sure", "it is time"), changed=True, parallelism={"count": 3})
+
+    policy = Policy(name="sure", summary="", decide=decide)
+    found = decide_round(policy, Settings(), Steering(memory=memory), SNAPSHOT, by_hand_s=860.0)
+    assert seen == [void]
+    assert found.after.memory == void
