@@ -83,7 +83,8 @@ class SteerOptions:
         least = given.min_workers if self.min_workers is None else self.min_workers
         most = given.max_workers if self.max_workers is None else self.max_workers
         if self.policy is None and most is None:
-            if self.workers is None and least == Settings().min_workers:
+            bounded = self.workers is not None or self.min_workers is not None
+            if not bounded and given.min_workers == Settings().min_workers:
                 return replace(given, keep_workers=True)
             most = None if begun_with is None else max(begun_with, least)
         if self.min_workers is None:

@@ -78,6 +78,7 @@ def test_without_a_choice_workers_are_the_clusters() -> None:
     ("options", "least", "most"),
     [
         ({"workers": 3}, 1, 3),
+        ({"min_workers": 1}, 1, 3),
         ({"min_workers": 2}, 2, 3),
         ({"min_workers": 5}, 5, 5),
         ({"max_workers": 4}, 1, 4),
