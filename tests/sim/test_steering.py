@@ -26,7 +26,14 @@ class World:
     """One-core workers that run `count`; a batch per second, the rest of the time they are idle."""
 
     def __init__(
-        self, name: str, *, workers: int = 1, grants: int = 8, most: int | None = 8, embedded: bool = False
+        self,
+        name: str,
+        *,
+        workers: int = 1,
+        grants: int = 8,
+        most: int | None = 8,
+        keep: bool = False,
+        embedded: bool = False,
     ) -> None:
         here = () if embedded else tuple(worker(number) for number in range(1, workers + 1))
         self.run = FakeRun(plan=plan(max(1, workers), here), workers=here)
@@ -46,13 +53,14 @@ class World:
             shape=SHAPE,
             feed=self.feed,
             decisions=Decisions(None),
-            options=LoopOptions(policy=policy(name), settings=Settings(max_workers=most)),
+            options=LoopOptions(policy=policy(name), settings=Settings(max_workers=most, keep_workers=keep)),
             ask_workers=self._grant,
             clock=self.clock,
         )
         self.loop.tick()
 
     def _grant(self, total: int) -> None:
+        self.run.wanted_workers.append(total)
         first = max(int(one.id) for one in self.run.workers) + 1
         wanted = min(total, self.grants) - len(self.run.workers)
         self.run.workers += tuple(worker(first + number) for number in range(wanted))
@@ -174,3 +182,44 @@ def test_static_changes_nothing_whatever_comes() -> None:
     world = World("static")
     world.seconds(3 * MINUTE, lambda second: 10_000)
     assert world.changes == 0
+
+
+def test_by_default_workers_are_the_clusters_and_the_rest_follows_the_load(seed: int) -> None:
+    """What `run` does if nobody chooses a policy or says how many workers there may be."""
+    chance = random.Random(seed)
+    world = World("updraft", workers=2, most=None, keep=True)
+    world.run.plan = plan(1, world.run.workers)
+    world.seconds(3 * MINUTE, lambda second: 3_000)
+    assert world.size == (2, 2)
+    for _ in range(6):
+        if len(world.run.workers) > 1 and chance.random() < 0.5:
+            here = world.run.workers[:-1]
+            world.run.plan = plan(2, here, version=world.run.plan.version + 1)  # as a repair does
+        else:
+            last = max(int(one.id) for one in world.run.workers)
+            here = (*world.run.workers, worker(last + 1))
+        world.run.workers = here
+        rate = chance.choice((0, 300, 1_500, 6_000))
+        world.seconds(3 * MINUTE, lambda second, rate=rate: rate)  # type: ignore[misc]
+        assert world.run.workers == here
+        assert set(world.run.plan.workers()) <= {one.id for one in here}
+    assert world.run.wanted_workers == []
+    assert {record.fate for record in world.loop.decisions.newest() if record.changes} <= {
+        Fate.DONE,
+        Fate.SUPERSEDED,
+    }
+
+
+def test_a_rescale_by_hand_is_kept_for_ten_minutes_and_then_the_load_decides() -> None:
+    world = World("updraft", workers=2, most=None, keep=True)
+    world.seconds(3 * MINUTE, lambda second: 3_000)
+    before = world.changes
+    world.run.plan = plan(1, world.run.workers, version=world.run.plan.version + 1)
+    world.run.by_hand_s = world.clock()
+    world.seconds(10 * MINUTE - 5, lambda second: 3_000)
+    assert world.changes == before
+    assert world.size == (1, 2)
+    (held,) = [record for record in world.loop.decisions.newest() if "by hand" in "".join(record.blocked)]
+    assert held.fate is Fate.HELD
+    world.seconds(MINUTE, lambda second: 3_000)
+    assert world.size == (2, 2)

@@ -89,6 +89,7 @@ def main() -> None:
         master="local[2]",
         until_idle=not asked.forever,
         checkpoint_interval=asked.interval,
+        policy="static",
     )
     print("ended", result.reason, flush=True)
 

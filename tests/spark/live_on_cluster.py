@@ -239,6 +239,29 @@ def elastic(run: Run) -> list[Told]:
     return found
 
 
+def as_given(run: Run) -> list[Told]:
+    """Nobody chose a policy: ours decides on instances, but not on workers, and not on what was drained by hand."""
+    run.wait_for_batches(2)
+    before = run.workers()
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and run.live.job.plan.parallelism()["counted"] != 3:
+        time.sleep(0.05)
+    steering = run.live.status()["steering"]
+    found: list[Told] = [{"policy": steering["policy"], "plan": run.live.job.plan.parallelism()}]
+    drained = before[0]
+    found.append(run.change(Drain(worker=drained, release=False)))
+    run.wait_for_batches(1)
+    while time.monotonic() < deadline and run.live.status()["steering"]["waits"] is None:
+        time.sleep(0.05)
+    run.wait_for_batches(8)
+    found.append({
+        "alive": [before, run.workers()],
+        "drained": drained not in run.live.job.plan.workers(),
+        "waits": run.live.status()["steering"]["waits"],
+    })  # fmt: skip
+    return found
+
+
 def refusals(run: Run) -> list[Told]:
     """Impossible requests are refused with their reasons, and nothing changes."""
     requests: list[Request] = [
@@ -306,7 +329,13 @@ def play(
         threading.Thread(target=work, daemon=True).start()
 
     result = ud.run(
-        topology, checkpoint=checkpoint, spark=session, stop=stop, on_start=start, progress=look, **options
+        topology,
+        checkpoint=checkpoint,
+        spark=session,
+        stop=stop,
+        on_start=start,
+        progress=look,
+        **{"policy": "static", **options},  # unless it is the scenario's: only the test changes the plan
     )
     rows = [row for batch in sorted(out.batches) for row in out.batches[batch].to_pylist()]
     return {**told, "rows": rows, "batches": result.batches, "elsewhere": elsewhere}
@@ -329,11 +358,15 @@ def main() -> None:
             "refusals": refusals,
             "windows": windows,
             "elastic": elastic,
+            "as_given": as_given,
         }
         options: dict[str, Any] = {}
         if scenario == "elastic":
             policy = Policy(name="wanted", summary="as the test says", decide=WANTED)
             options = {"policy": policy, "workers": 1, "max_workers": 3, "period_s": 0.5}
+        if scenario == "as_given":
+            bounds = {"min_parallelism": {"counted": 3}}  # so that there is something to decide
+            options = {"policy": None, "settings": bounds, "period_s": 1.0}
         run = Run(int(seed), name, Path(home))
         sinks = {each: ud.sinks.memory() for each in (*timed.STATEFUL, "out")}
         if scenario == "windows":

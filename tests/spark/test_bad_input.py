@@ -293,7 +293,14 @@ def test_a_second_run_on_one_checkpoint_is_refused(spark: SparkSession, tmp_path
 
     def keep_running() -> None:
         app = counting(memory())(source)
-        ud.run(app, checkpoint=tmp_path, spark=spark, stop=stop, progress=lambda _: started.set())
+        ud.run(
+            app,
+            checkpoint=tmp_path,
+            spark=spark,
+            stop=stop,
+            progress=lambda _: started.set(),
+            policy="static",
+        )
 
     first = threading.Thread(target=keep_running)
     first.start()

@@ -40,7 +40,15 @@ def told(tmp_path_factory: pytest.TempPathFactory, seed: int) -> dict[str, dict[
         patch.setenv("JAVA_TOOL_OPTIONS", SHORT_LIVED_JVM)
         with cluster.local_cluster(nodes=3) as running:
             place = [running.master_url, directory / "input", directory, seed, running.name, running.home]
-            scenarios = ["random:24", "refusals", "windows", "vanish", "join_and_drain", "elastic"]
+            scenarios = [
+                "random:24",
+                "refusals",
+                "windows",
+                "vanish",
+                "join_and_drain",
+                "as_given",
+                "elastic",
+            ]
             command = [sys.executable, DRIVER, *place, *scenarios]
             done = subprocess.run(
                 [*map(str, command)],
@@ -142,6 +150,20 @@ def test_a_node_joins_and_is_drained_of_everything(told: dict[str, dict[str, Any
     assert found["changes"][0]["used"]
     assert found["changes"][-1]["released"]
     assert found["changes"][-1]["tasks_moved"] == 32
+
+
+def test_by_default_a_policy_takes_workers_as_they_are_and_leaves_a_drained_one_empty(
+    told: dict[str, dict[str, Any]],
+) -> None:
+    found = told["as_given"]
+    _assert_exact(found)
+    decided, drained, after = found["changes"]
+    assert (decided["policy"], decided["plan"]["counted"]) == ("updraft", 3)
+    assert drained["outcome"] == "done"
+    assert after["drained"]
+    assert after["alive"][0] == after["alive"][1]
+    assert after["waits"].startswith("changed by hand")
+    assert found["elsewhere"] == []
 
 
 def test_a_policy_asks_for_workers_and_gives_them_back(told: dict[str, dict[str, Any]]) -> None:

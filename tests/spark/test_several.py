@@ -84,4 +84,4 @@ def test_one_that_fails_stops_the_others(spark: SparkSession, tmp_path: Path, se
         ScriptedSource(WORDS, [words(seed)], directory=tmp_path / "fine")
     )
     with pytest.raises(UpdraftError, match="topology 'broken' failed"):
-        ud.run_all([app, fine], checkpoint=tmp_path / "checkpoints", spark=spark)
+        ud.run_all([app, fine], checkpoint=tmp_path / "checkpoints", spark=spark, policy="static")

@@ -49,6 +49,7 @@ def _victim(spark: SparkSession, request: Mapping[str, Any], name: str, *, batch
         max_batches=batches,
         enforce=name == "enforced",
         progress=lambda batch: took.append(1000 * batch.seconds),
+        policy="static",
     )
     return {"batch_ms": took, "last_batch": ran.last_batch, "counts": _counts(checkpoint)}
 
@@ -77,6 +78,7 @@ def _beside(
                 shares=shares,
                 progress=progress,
                 stop=stop,
+                policy="static",
             )
             told["last_batch"] = ran.last_batch
         except Exception as error:
@@ -109,6 +111,7 @@ def _overhead(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]
                 enforce=name == "enforced",
                 progress=lambda _: turns.done(name),
                 stop=turns.over,
+                policy="static",
             )
         except Exception as error:
             failures.append(f"{name}: {type(error).__name__}: {error}")

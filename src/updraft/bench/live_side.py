@@ -184,6 +184,7 @@ def _run(
             progress=seen,
             stop=stop,
             on_start=start,
+            policy="static",
         )
         if "problem" in result:
             raise RuntimeError(result["problem"])
@@ -260,6 +261,7 @@ def _overhead(spark: SparkSession, request: dict[str, Any]) -> dict[str, Any]:
                 progress=lambda _: turns.done(name),
                 stop=turns.over,
                 fixed_plan=name == "fixed",
+                policy="static",
             )
             last[name] = ran.last_batch
         except Exception as error:

@@ -137,6 +137,7 @@ def recover(request: dict[str, Any]) -> dict[str, Any]:
             progress=watched,
             stop=stop,
             on_start=start,
+            policy="static",
         )
         if "problem" in result:
             raise RuntimeError(result["problem"])

@@ -54,7 +54,7 @@ def _warm_up(spark: Any, request: dict[str, Any], knobs: Knobs) -> None:
     checkpoint = Path(request["scratch"]) / "replicate-warm-up"
     batches = request["warm"] + request["measured"]  # there are files for
     for _ in range(-(-request["warm_up"] // batches)):
-        ud.run(app, spark=spark, checkpoint=checkpoint, max_batches=batches)
+        ud.run(app, spark=spark, checkpoint=checkpoint, max_batches=batches, policy="static")
         shutil.rmtree(checkpoint)
 
 
@@ -90,6 +90,7 @@ def _run(
         progress=look,
         on_start=lives.append,
         fsync=mode == "fsync",
+        policy="static",
     )
     rate = steady_rows_per_s(log.triggers, warm=request["warm"], rows_per_batch=request["rows"])
     spent = cpu[batches - 1] - cpu[request["warm"] - 1]

@@ -61,7 +61,7 @@ def latency(request: dict[str, Any]) -> dict[str, Any]:
 
     threading.Thread(target=end_when_measured, daemon=True).start()
     try:
-        ud.run(_socket_count(request), spark=spark, checkpoint=checkpoint, stop=stop)
+        ud.run(_socket_count(request), spark=spark, checkpoint=checkpoint, stop=stop, policy="static")
         target = Path(request["scratch"]) / "updraft.parquet"
         return {
             **socket_batches(log.triggers),

@@ -54,6 +54,7 @@ def main(asked: str) -> None:
         progress=lambda batch: _tell(_described(batch)),
         stop=stop,
         on_start=lambda live: threading.Thread(target=listen, args=(live,), daemon=True).start(),
+        policy="static",  # only what the script asks for may change the plan
     )
     _tell({"ended": ran.reason, "last": ran.last_batch})
     session.stop()

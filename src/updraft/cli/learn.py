@@ -98,6 +98,7 @@ def _profiled(
                     stop=stop,
                     on_start=begun,
                     progress=progress.batch,
+                    policy="static",  # one plan from beginning to end: what is learnt is of it
                 )
         finally:
             timer.cancel()

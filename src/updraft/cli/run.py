@@ -23,8 +23,13 @@ def run(
         str | None, typer.Option(metavar="URL", help="Spark master; without it, embedded on all cores.")
     ] = None,
     policy: Annotated[
-        str, typer.Option(metavar="NAME", help="Who decides on parallelism and workers while it runs.")
-    ] = "static",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Who decides on parallelism and workers while it runs; 'static': nobody.",
+            show_default="updraft, or static with --until-idle or --max-batches",
+        ),
+    ] = None,
     advise: Annotated[
         bool, typer.Option("--advise", help="Record the policy's decisions, carry none out.")
     ] = False,
@@ -91,6 +96,11 @@ def run(
     named. Ctrl-C or SIGTERM finishes the batch, commits it and exits with 0; a second one aborts. The next
     run with the same checkpoint continues after the last committed batch.
 
+    While it runs, policy 'updraft' adapts parallelism and placement to the load. It asks for workers and
+    gives them back only within --workers, --min-workers and --max-workers, if one of them is given, and
+    changes nothing for ten minutes after a change by hand. --policy static switches it off; --advise only
+    records what it would do.
+
     \b
     Example:
       updraft run wordcount.py --checkpoint checkpoints/wordcount
@@ -107,7 +117,8 @@ def run(
     from updraft.cli.target import load_target
     from updraft.policy.registry import policy as policy_named
 
-    policy_named(policy)  # an unknown one is said before Spark starts
+    if policy is not None:
+        policy_named(policy)  # an unknown one is said before Spark starts
     from updraft.java import require_java
 
     topology = load_target(target)

@@ -233,6 +233,8 @@ def _steering(found: Mapping[str, Any]) -> str:
     parts = [f"policy {found.get('policy')} ({found.get('mode')})"]
     if target := found.get("target"):
         parts.append(f"wants {', '.join(target)}")
+    if waits := found.get("waits"):
+        parts.append(str(waits))
     parts.append(f"{found.get('worker_seconds') or 0:,.0f} worker-seconds")
     if (cost := found.get("cost")) is not None:
         parts.append(f"cost {cost:,.2f}")

@@ -72,8 +72,9 @@ class Controls(Protocol):
         """What the request would do; ChangeRefused (or any PlanError) if it cannot be done."""
         ...
 
-    def apply(self, request: Request, *, who: str) -> ChangeTicket:
-        """Begin the change; ChangeRefused (or any PlanError) if it cannot be done."""
+    def apply(self, request: Request, *, who: str, by_hand: bool = True) -> ChangeTicket:
+        """Begin the change; ChangeRefused (or any PlanError) if it cannot be done. `by_hand`: asked for by a person, whom
+        the policy then does not overrule for some time; False: by the policy, or by Updraft itself."""
         ...
 
     def cancel(self, *, who: str) -> Mapping[str, Any]:

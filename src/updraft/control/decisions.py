@@ -32,7 +32,7 @@ class Fate(StrEnum):
     RUNNING = "running"  # being carried out
     DONE = "done"
     FAILED = "failed"  # the runtime could not, or would not
-    SUPERSEDED = "superseded"  # another decision came before it was carried out
+    SUPERSEDED = "superseded"  # another decision, or somebody's hand, came before it was carried out
     ADVISED = "advised"  # nothing is carried out in advise mode
     HELD = (
         "held"  # nothing was changed; what was held back or cannot be satisfied is in `blocked` and `unmet`

@@ -33,6 +33,7 @@ from updraft.control.steering import (
     Target,
     decide_round,
     differences,
+    hands_off,
     next_step,
     target_for,
 )
@@ -56,7 +57,7 @@ class Steered(Protocol):
 
     def preview(self, request: Request) -> Preview: ...
 
-    def apply(self, request: Request, *, who: str) -> ChangeTicket: ...
+    def apply(self, request: Request, *, who: str, by_hand: bool = True) -> ChangeTicket: ...
 
     def change(self, change_id: int) -> Mapping[str, Any]: ...
 
@@ -81,6 +82,7 @@ class _Pursued:
     target: Target
     record: DecisionRecord
     change_id: int | None = None
+    carried_out: bool = False  # a change for it was done
     tries: int = 0
 
 
@@ -108,6 +110,7 @@ class ControlLoop:
         self.decisions = decisions
         self.options = options
         self._settings = options.policy.settings(options.settings)
+        self._acts = options.mode is not Mode.ADVISE and options.policy.name != "static"
         self._ask_workers = ask_workers
         self._share = share
         self._idle = idle
@@ -125,6 +128,7 @@ class ControlLoop:
         self._known: frozenset[str] = frozenset()  # workers that some plan of this run has used
         self._worker_s = 0.0
         self._seen_s: float | None = None
+        self._by_hand_s: float | None = None
         self._delays: dict[int, float] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -205,6 +209,7 @@ class ControlLoop:
             "worker_seconds": round(self._worker_s, 1),
             "cost": None if cost is None else round(self._worker_s / 3600 * cost, 4),
             "target": None if pursued is None else list(pursued.record.changes),
+            "waits": hands_off(self._by_hand_s, self._clock(), self._settings) or None,
             "last_decision": last[0].to_json() if last else None,
         }
 
@@ -235,6 +240,7 @@ class ControlLoop:
 
     def _observe(self) -> None:
         running = self._topology.running()
+        self._by_hand_s = running.by_hand_s if self._acts else None  # advice overrules nobody
         now_s = self._clock()
         if self._seen_s is not None and now_s > self._seen_s:
             # Those that are on their way out are still paid for.
@@ -252,14 +258,18 @@ class ControlLoop:
         if self._unmeasured is not None and now_s >= self._unmeasured[1] and not snapshot.gaps:
             self._write(measured(self._unmeasured[0], snapshot))
             self._unmeasured = None
-        return decide_round(self.options.policy, self._settings, self._steering, snapshot)
+        return decide_round(
+            self.options.policy, self._settings, self._steering, snapshot, by_hand_s=self._by_hand_s
+        )
 
     def _carry_out(self, found: Round) -> None:
         self._steering = found.after
         decision = found.decision
         if self._share is None:
             decision = replace(decision, shares={})
-        running = self._topology.running()
+        running, keep_workers = self._topology.running(), self._settings.keep_workers
+        if keep_workers:  # who came or went since the snapshot is the cluster's affair
+            decision = replace(decision, workers=len(running.workers))
         changes = differences(decision, running, self._shares) if decision.changed else ()
         if changes and self._pursued is not None and self._pursued.target.same(decision):
             return  # said before, and on its way
@@ -276,7 +286,8 @@ class ControlLoop:
             if not (record.fate is Fate.ADVISED and said == self._news):
                 self._write(record)
                 if record.fate is Fate.RUNNING:
-                    self._aim(record, target_for(decision, found.snapshot.taken_at_s), decision.shares)
+                    target = target_for(decision, found.snapshot.taken_at_s, keep_workers=keep_workers)
+                    self._aim(record, target, decision.shares)
         self._news = said
 
     def _aim(self, record: DecisionRecord, target: Target, shares: Mapping[str, float]) -> None:
@@ -293,7 +304,7 @@ class ControlLoop:
 
     def _pursue(self) -> None:
         """Ask for what is missing between the target and what runs."""
-        if self.options.mode is Mode.ADVISE or self.options.policy.name == "static":
+        if not self._acts:
             return
         pursued, running = self._pursued, self._topology.running()
         if pursued is None:
@@ -308,6 +319,10 @@ class ControlLoop:
             patience_s=self._settings.provision_s,
             placement=self.options.placement,
         )
+        if not step.done and (why := hands_off(running.by_hand_s, self._clock(), self._settings)):
+            # Decided for a plan that somebody has changed since, perhaps before we saw that ours was in effect.
+            self._end(pursued, Fate.DONE if pursued.carried_out else Fate.SUPERSEDED, why)
+            return
         if step.ask_workers is not None and step.ask_workers != self._asked:
             self._ask_workers(step.ask_workers)
             self._asked = step.ask_workers
@@ -323,7 +338,7 @@ class ControlLoop:
                 self._tried = frozenset(worker.id for worker in running.workers)
                 self._end(pursued, Fate.DONE)
                 return
-            ticket = self._topology.apply(request, who=f"policy {self.options.policy.name}")
+            ticket = self._apply(request)
         except PlanError as error:
             self._end(pursued, Fate.FAILED, str(error))
             return
@@ -333,6 +348,9 @@ class ControlLoop:
         pursued.change_id = ticket.change_id
         pursued.record = replace(pursued.record, change_ids=(*pursued.record.change_ids, ticket.change_id))
         self._write(pursued.record)
+
+    def _apply(self, request: Replan, why: str = "") -> ChangeTicket:
+        return self._topology.apply(request, who=f"policy {self.options.policy.name}{why}", by_hand=False)
 
     def _follow(self) -> None:
         """See what became of the change that was asked for."""
@@ -347,12 +365,13 @@ class ControlLoop:
             return
         pursued.change_id = None
         if change["outcome"] == "done":
+            pursued.carried_out = True
             delay_ms = change.get("added_delay_ms")
             if delay_ms is not None and change.get("plan_to") is not None:
                 self._delays[int(change["plan_to"])] = delay_ms / 1000
                 longest = max(delay_ms, pursued.record.added_delay_ms or 0.0)
                 pursued.record = replace(pursued.record, added_delay_ms=longest)
-        elif change["outcome"] == "superseded":
+        elif change["outcome"] in ("superseded", "cancelled"):
             self._end(pursued, Fate.SUPERSEDED, str(change.get("reason", "")))
         elif pursued.tries >= _TRIES:
             self._end(pursued, Fate.FAILED, str(change.get("reason", "")))
@@ -361,8 +380,7 @@ class ControlLoop:
         """Workers that Spark started in place of lost ones, or that came late, are used although nothing was decided."""
         here = frozenset(worker.id for worker in running.workers)
         if set(running.leaving) & set(running.plan.workers()) and not running.changing:
-            request = Replan(parallelism={}, release=running.leaving)
-            self._topology.apply(request, who=f"policy {self.options.policy.name}: worker given up")
+            self._apply(Replan(parallelism={}, release=running.leaving), ": worker given up")
             return
         # Not one that a policy has emptied: filling it again would undo what was decided.
         fresh = here - frozenset(running.plan.workers()) - self._known
@@ -372,7 +390,7 @@ class ControlLoop:
         request = Replan(parallelism=running.plan.parallelism(), placement=self.options.placement)
         try:
             if not self._topology.preview(request).target.same_placement(running.plan):
-                self._topology.apply(request, who=f"policy {self.options.policy.name}: new workers")
+                self._apply(request, ": new workers")
         except PlanError as error:
             log.warning("new workers %s are not used: %s", sorted(fresh), error)
 
@@ -381,7 +399,7 @@ class ControlLoop:
         now_s = self._clock()
         record = replace(pursued.record, fate=fate, ended_at_s=now_s, why=why)
         self._write(record)
-        if fate is Fate.DONE:
+        if fate is Fate.DONE and not why:  # else its effect is not to be seen any more
             self._unmeasured = (record, now_s + self.options.period_s)
 
     def _write(self, record: DecisionRecord) -> None:

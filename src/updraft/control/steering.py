@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from updraft.control.requests import Replan
@@ -15,7 +16,9 @@ from updraft.errors import UpdraftError
 from updraft.monitor.sanity import impossible
 from updraft.plan.model import Plan, Worker, worker_order
 from updraft.policy.model import Decision, Forecast, Memory, Snapshot, TaskMove, hold
+from updraft.policy.outcome import taken_over
 from updraft.policy.registry import Policy
+from updraft.policy.rounds import waiting
 from updraft.policy.settings import Settings, bounds
 from updraft.predict.outlook import Outlook, look
 
@@ -36,6 +39,7 @@ class Running:
     changing: bool = False  # a change is being prepared
     # Alive, but given back or given up by another topology of the application: not among `workers`.
     leaving: tuple[str, ...] = ()
+    by_hand_s: float | None = None  # when somebody last changed it by hand (unix seconds); None: nobody did
 
     @property
     def embedded(self) -> bool:
@@ -64,16 +68,17 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a decision wants to run, until it does."""
+    """What a decision wants to run, until it does. `workers` None: however many there are."""
 
     parallelism: Mapping[str, int]
-    workers: int
+    workers: int | None
     moves: tuple[TaskMove, ...] = ()
     decided_s: float = 0.0
 
     def same(self, decision: Decision) -> bool:
         """Whether a decision wants just this."""
-        found = (dict(decision.parallelism), decision.workers, decision.moves)
+        workers = None if self.workers is None else decision.workers
+        found = (dict(decision.parallelism), workers, decision.moves)
         return found == (dict(self.parallelism), self.workers, self.moves)
 
 
@@ -90,9 +95,17 @@ class Step:
         return self.ask_workers is None and self.request is None and not self.waiting
 
 
-def decide_round(policy: Policy, settings: Settings, steering: Steering, snapshot: Snapshot) -> Round:
+def decide_round(
+    policy: Policy,
+    settings: Settings,
+    steering: Steering,
+    snapshot: Snapshot,
+    *,
+    by_hand_s: float | None = None,
+) -> Round:
     """Forecast and decide. A policy that fails, or wants what cannot be, changes nothing and keeps its memory; nor does
-    anything follow from measurements that cannot be, forecasts included."""
+    anything follow from measurements that cannot be, forecasts included. `by_hand_s`: see `Running`; what is decided
+    soon after it waits."""
     if wrong := impossible(snapshot):
         reason = f"measurements that cannot be right: {'; '.join(wrong)}"
         kept = hold(
@@ -101,10 +114,12 @@ def decide_round(policy: Policy, settings: Settings, steering: Steering, snapsho
         return Round(
             snapshot=snapshot, forecast=None, decision=kept, before=steering, after=steering, error=reason
         )
+    settings = _with_these_workers(settings, snapshot)
     outlook, forecast = look(steering.outlook, snapshot, settings.phi)
     after = replace(steering, outlook=outlook)
+    memory = taken_over(steering.memory, by_hand_s)
     try:
-        decision = policy.decide(snapshot, forecast, steering.memory, settings)
+        decision = policy.decide(snapshot, forecast, memory, settings)
         problems = problems_of(decision, snapshot, settings)
         if problems:
             raise UpdraftError("it wants what cannot be: " + "; ".join(problems))
@@ -114,6 +129,8 @@ def decide_round(policy: Policy, settings: Settings, steering: Steering, snapsho
         return Round(
             snapshot=snapshot, forecast=forecast, decision=kept, before=steering, after=after, error=reason
         )
+    if decision.changed and (why := hands_off(by_hand_s, snapshot.taken_at_s, settings)):
+        decision = waiting(decision, snapshot, memory, why)
     return Round(
         snapshot=snapshot,
         forecast=forecast,
@@ -121,6 +138,29 @@ def decide_round(policy: Policy, settings: Settings, steering: Steering, snapsho
         before=steering,
         after=replace(after, memory=decision.memory),
     )
+
+
+def hands_off(by_hand_s: float | None, now_s: float, settings: Settings) -> str:
+    """Why nothing may be changed now: who changes a plan by hand knows something that the policy does not. Empty: it may."""
+    if by_hand_s is None:
+        return ""
+    ago_s = now_s - by_hand_s
+    # A clock that was set back must neither end the wait at once nor stretch it to hours.
+    if abs(ago_s) >= settings.hands_off_s:
+        return ""
+    until = datetime.fromtimestamp(by_hand_s + settings.hands_off_s, UTC)
+    return (
+        f"changed by hand {max(0.0, ago_s):.0f} s ago; policy waits until {until:%H:%M:%S} UTC "
+        f"(hands_off_s = {settings.hands_off_s:g})"
+    )
+
+
+def _with_these_workers(settings: Settings, snapshot: Snapshot) -> Settings:
+    """With `keep_workers` the only number that a policy can want is the one there is."""
+    here = len(snapshot.workers)
+    if not settings.keep_workers or not here:
+        return settings
+    return replace(settings, min_workers=here, max_workers=here)
 
 
 def problems_of(decision: Decision, snapshot: Snapshot, settings: Settings) -> list[str]:
@@ -175,11 +215,11 @@ def differences(decision: Decision, running: Running, shares: Mapping[str, float
     return tuple(found)
 
 
-def target_for(decision: Decision, now_s: float) -> Target:
+def target_for(decision: Decision, now_s: float, *, keep_workers: bool = False) -> Target:
     """What a decision wants to run."""
     return Target(
         parallelism=dict(decision.parallelism),
-        workers=decision.workers,
+        workers=None if keep_workers else decision.workers,
         moves=decision.moves,
         decided_s=now_s,
     )
@@ -192,9 +232,10 @@ def next_step(
     if running.changing:
         return Step(waiting="a change is being prepared")
     here = len(running.workers)
-    missing = 0 if running.embedded else target.workers - here
+    wanted = here if target.workers is None or running.embedded else target.workers
+    missing = wanted - here
     if missing > 0 and now_s - target.decided_s < patience_s:
-        return Step(ask_workers=target.workers, waiting=f"{missing} of {target.workers} workers")
+        return Step(ask_workers=wanted, waiting=f"{missing} of {wanted} workers")
     fewer = to_release(running.plan, running.workers, -missing) if missing < 0 else ()
     # What others gave up is left, too, and nothing is put there.
     leaving = (

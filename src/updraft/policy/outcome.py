@@ -27,6 +27,24 @@ class Verdict:
     reason: str = ""
 
 
+def taken_over(memory: Memory, by_hand_s: float | None) -> Memory:
+    """Memory without what was under way when somebody changed the plan by hand: it would wait for a configuration that nobody
+    brings any more, or put down to its own change what was another's."""
+    if by_hand_s is None:
+        return memory
+    change, taken, asked_s = memory.change, memory.taken, memory.workers_asked_s
+    waits = asked_s is not None and asked_s > by_hand_s
+    moved = any(at_s > by_hand_s for at_s in memory.moved_at_s.values())
+    return replace(
+        memory,
+        change=change if change is not None and change.at_s > by_hand_s else None,
+        taken=taken if taken is not None and taken.at_s > by_hand_s else None,
+        workers_asked=memory.workers_asked if waits else None,
+        workers_asked_s=asked_s if waits else None,
+        move=memory.move if moved else None,
+    )
+
+
 def judge(snapshot: Snapshot, memory: Memory, settings: Settings) -> Verdict:
     """Look at the change in progress, if there is one."""
     change, now_s = memory.change, snapshot.taken_at_s

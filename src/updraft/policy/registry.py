@@ -74,6 +74,7 @@ _KNOWN = (
 )
 
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _KNOWN}
+DEFAULT = "updraft"  # of runs that go on until they are stopped
 
 
 def policy(name: str, known: Mapping[str, Policy] = POLICIES) -> Policy:

@@ -20,7 +20,9 @@ def one_per_round(
     return {
         name: decision
         if name == chosen or not decision.changed
-        else _wait(decision, chosen, snapshots[name], memories[name])
+        else waiting(
+            decision, snapshots[name], memories[name], f"topology '{chosen}' is changed in this round"
+        )
         for name, decision in sorted(decisions.items())
     }
 
@@ -30,9 +32,9 @@ def _order(name: str, snapshot: Snapshot, memory: Memory) -> tuple[float, float,
     return -(snapshot.pressure or 0.0), last, name
 
 
-def _wait(decision: Decision, chosen: str, snapshot: Snapshot, memory: Memory) -> Decision:
-    """Nothing was changed, so the memory must not believe it was: change and cooldown are taken back, wants stay."""
-    waiting = replace(
+def waiting(decision: Decision, snapshot: Snapshot, memory: Memory, why: str) -> Decision:
+    """Nothing is changed, so the memory must not believe it was: change and cooldown are taken back, wants stay."""
+    kept = replace(
         decision.memory,
         last_change_s=memory.last_change_s,
         last_added_s=memory.last_added_s,
@@ -42,8 +44,22 @@ def _wait(decision: Decision, chosen: str, snapshot: Snapshot, memory: Memory) -
         shares=memory.shares,
         workers_asked=memory.workers_asked,
         workers_asked_s=memory.workers_asked_s,
+        moved_at_s=memory.moved_at_s,
+        move=memory.move,
     )
-    held = f"{decision.configuration} waits: topology '{chosen}' is changed in this round"
     return replace(
-        decision.of(snapshot.configuration), changed=False, blocked=(*decision.blocked, held), memory=waiting
+        decision.of(snapshot.configuration),
+        shares=memory.shares,
+        moves=(),
+        changed=False,
+        blocked=(*decision.blocked, f"{_wanted(decision, snapshot)} waits: {why}"),
+        memory=kept,
     )
+
+
+def _wanted(decision: Decision, snapshot: Snapshot) -> str:
+    if decision.configuration != snapshot.configuration:
+        return str(decision.configuration)
+    if decision.moves:
+        return "a move of " + ", ".join(sorted({f"'{move.operator}'" for move in decision.moves}))
+    return "another CPU share"

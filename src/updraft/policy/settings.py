@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from updraft.policy.model import OperatorLoad
 
 
+DAY_S = 86_400
+
+
 class InvalidSettings(UpdraftError):
     """Settings that cannot work; carries every problem found."""
 
@@ -72,10 +75,12 @@ class Settings:
     execution: Execution = Execution.STAGES
     min_workers: int = 1
     max_workers: int | None = None
+    keep_workers: bool = False  # those the cluster gives are used; none is asked for or given back
     worker_cores: int = 1  # of a worker that would be added, when there is none to look at
     min_parallelism: Mapping[str, int] = field(default_factory=dict)
     max_parallelism: Mapping[str, int] = field(default_factory=dict)
     provision_s: float = 60.0  # a worker asked for should be there after this long
+    hands_off_s: float = 600.0  # after a change by hand nothing is changed for this long; 0 switches that off
     profile: Estimator | None = None  # None: estimate from what is measured now
     stability: Stability = field(default_factory=Stability)
 
@@ -130,6 +135,11 @@ def _thresholds(s: Settings) -> Iterator[str]:
     for name in ("lead_s", "least_cores"):
         if not getattr(s, name) > 0:
             yield f"{name} = {getattr(s, name)} must be more than 0"
+    if not 0 <= s.hands_off_s <= DAY_S:
+        yield (
+            f"hands_off_s = {s.hands_off_s} must be between 0 (switched off) and {DAY_S} (a day); policy static never "
+            "changes anything"
+        )
     if s.phi < 2:
         yield f"phi = {s.phi} slots give no line; it must be at least 2"
 
@@ -139,6 +149,11 @@ def _bounds(s: Settings) -> Iterator[str]:
         yield f"min_workers = {s.min_workers} must be at least 1"
     if s.max_workers is not None and s.max_workers < s.min_workers:
         yield f"max_workers = {s.max_workers} is less than min_workers = {s.min_workers}"
+    if s.keep_workers and s.max_workers is not None:
+        yield (
+            f"keep_workers = True leaves the number of workers to the cluster, max_workers = {s.max_workers} bounds it; "
+            "leave one of them out"
+        )
     if s.worker_cores < 1:
         yield f"worker_cores = {s.worker_cores} must be at least 1"
     for name in sorted({*s.min_parallelism, *s.max_parallelism}):

@@ -30,6 +30,7 @@ class Change:
     current: Plan
     plans: tuple[Plan, ...]  # as the strategy cuts it
     started_at: float
+    by_hand: bool = True  # False: asked for by the policy, or by Updraft itself
     round: int = 0
     workers: tuple[Worker, ...] = ()  # as they were when the round began
     migration: Migration | None = None
@@ -61,6 +62,12 @@ class Change:
         """Whether the next batch boundary may be the switch: then it is worth a batch's waiting."""
         found = self.migration
         return found is not None and (found.phase is Phase.READY or found.can_finish)
+
+    @property
+    def hand_s(self) -> float | None:
+        """When somebody has last had a hand in it (unix seconds), None: nobody, or in vain. Only people cancel."""
+        counts = (Outcome.RUNNING, Outcome.DONE) if self.by_hand else (Outcome.CANCELLED,)
+        return (self.ended_at or self.started_at) if self.outcome in counts else None
 
     def reached(self, phase: str) -> None:
         """Note when a phase began, once."""

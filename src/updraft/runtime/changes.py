@@ -51,13 +51,16 @@ class Changes:
             return replace(last, version=max(last.version, self._course.plan.version))
         return self._course.plan
 
-    def apply(self, request: Request, *, who: str) -> ChangeTicket:
-        """Begin a change; one in preparation is superseded by it, and its target is where this one starts from."""
+    def apply(self, request: Request, *, who: str, by_hand: bool = True) -> ChangeTicket:
+        """Begin a change; one in preparation is superseded by it, and its target is where this one starts from. Not so one
+        that was asked for by hand: the policy, which looked before that came, may not supersede it."""
         course = self._course
         with self._asked:
             if course.closed.is_set():
                 raise ChangeRefused(["the run is about to end"])
             before = course.change
+            if before is not None and before.by_hand and not by_hand:
+                raise ChangeRefused([f"change {before.id} was asked for by hand and is not over yet"])
             if before is not None and before.phase is Phase.PROMOTED:
                 self._conclude(before)
                 before = course.change
@@ -73,6 +76,7 @@ class Changes:
                     current=course.plan,
                     plans=tuple(strategy_named(request.strategy)(course.plan, preview.target)),
                     started_at=time.time(),
+                    by_hand=by_hand,
                 )
                 inherited: Migration | None = None
                 if before is not None and before.outcome is Outcome.RUNNING:
@@ -126,6 +130,10 @@ class Changes:
             if change.id == change_id:
                 return change
         raise UnknownChange(f"there is no change {change_id}")
+
+    def by_hand_s(self) -> float | None:
+        """When somebody last changed the run by hand (unix seconds); None: nobody did."""
+        return max((at_s for one in tuple(self._known) if (at_s := one.hand_s) is not None), default=None)
 
     def last_ended(self) -> ChangeRecord | None:
         """The last change that was begun and is over."""

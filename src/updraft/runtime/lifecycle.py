@@ -22,21 +22,16 @@ from updraft.policy.registry import Policy
 from updraft.policy.settings import Settings
 from updraft.runtime.checkpoints import open_checkpoint
 from updraft.runtime.course import LiveOptions
-from updraft.runtime.execution import Execution as _Run
-from updraft.runtime.frames import leg_frames, leg_schemas, united
-from updraft.runtime.frames import selected as _selected
+from updraft.runtime.execution import Execution
+from updraft.runtime.frames import leg_frames, leg_schemas, selected, united
 from updraft.runtime.live import LiveTopology
-from updraft.runtime.options import RunOptions
-from updraft.runtime.options import check_interval as _check_interval
+from updraft.runtime.options import RunOptions, check_interval
 from updraft.runtime.progress import Progress, RunResult
-from updraft.runtime.session import HANG_TIMEOUT_S, TopologyFactory
-from updraft.runtime.session import pointing_to as _pointing_to
-from updraft.runtime.session import session_for as _session
+from updraft.runtime.session import HANG_TIMEOUT_S, TopologyFactory, pointing_to, session_for
 from updraft.runtime.shares import remove_run_groups
 from updraft.runtime.steered import SteerOptions, Told, steered
 from updraft.runtime.stopping import stopper
-from updraft.runtime.wiring import controlled as _controlled
-from updraft.runtime.wiring import make_engine as _engine
+from updraft.runtime.wiring import controlled, make_engine
 from updraft.topology import Topology, compile_topology
 
 
@@ -64,7 +59,7 @@ def run(
     enforce: bool = False,
     shares: Mapping[str, float] | None = None,
     on_start: Callable[[LiveTopology], None] | None = None,
-    policy: str | Policy = "static",
+    policy: str | Policy | None = None,
     mode: str = "auto",
     settings: Settings | Mapping[str, object] | None = None,
     workers: int | None = None,
@@ -106,11 +101,16 @@ def run(
     shares: cores for each instance by operator, such as {"count": 0.4} ("source": a partition of the source); implies enforce.
     on_start: called once with the running topology's controls (the same as the API's), before the first batch.
     policy: who decides on parallelism and workers while it runs, by name (docs/policies.md); "static" decides nothing.
+        Without one it is "updraft" for a run that goes on until it is stopped, and "static" for one that ends by itself
+        (`until_idle`, `max_batches`: its load is no stream), with `fixed_plan` or with `monitor=False`. After a change by
+        hand a policy changes nothing for ten minutes (setting `hands_off_s`).
     mode: "auto" carries decisions out, "advise" only records them (`updraft decisions`).
     settings: thresholds and rules of the policy, as `updraft.policy.Settings` or by name.
     workers: how many workers to begin with; without it, all that the cluster gives (at most `max_workers`).
-    min_workers, max_workers: bounds for the policy. price_per_worker_hour: what one costs, for the reports.
-    period_s: seconds between decisions. forecast: "auto" or one method. placement: where instances of new plans go, by name.
+    min_workers, max_workers: bounds for the policy. If you choose no policy and give neither these nor `workers`, workers are
+        neither asked for nor given back; without `max_workers` there are then never more than at the start.
+    price_per_worker_hour: what one costs, for the reports. period_s: seconds between decisions.
+    forecast: "auto" or one method. placement: where instances of new plans go, by name.
     monitor: keep metrics of every batch in the checkpoint directory. metrics_port: serve them to Prometheus on loopback.
     together: whoever steers the topologies of one application together (`run_all` sets it).
     on_decision: called with every `DecisionRecord`, when it is made and when more is known of it.
@@ -134,6 +134,7 @@ def run(
         shares=dict(shares or {}) if enforce or shares else None,
         steer=SteerOptions(
             policy=policy,
+            streams=not fixed_plan and not until_idle and max_batches is None,
             mode=mode,
             settings=settings if settings is not None else {},
             workers=workers,
@@ -154,24 +155,24 @@ def run(
     if isinstance(topology, Topology):
         topology.validate()  # everything that can be wrong without Spark, before Spark starts
     with ExitStack() as stack:
-        session, log = _session(topology, spark, options)
+        session, log = session_for(topology, spark, options)
         if log is not None:
             stack.callback(session.stop)
-            stack.enter_context(_pointing_to(log))
-        _check_interval(options, session)
+            stack.enter_context(pointing_to(log))
+        check_interval(options, session)
         app = topology if isinstance(topology, Topology) else topology(session)
         frames = leg_frames(app, session)
         graph = compile_topology(app, leg_schemas(app, frames))
         state = stack.enter_context(open_checkpoint(graph, options, session))
         graph = prune_legs(graph)
-        engine = _engine(session, graph, state, options, progress)
+        engine = make_engine(session, graph, state, options, progress)
         if options.shares is not None:
             stack.callback(remove_run_groups, session.sparkContext, engine.storage.run_id)
         stack.callback(engine.plans.close)
         if isinstance(engine.plans, LiveTopology):
             engine.plans.abandon = engine.abandon_batch
             if options.control:
-                stack.enter_context(_controlled(engine.plans, engine))
+                stack.enter_context(controlled(engine.plans, engine))
             stack.enter_context(
                 steered(
                     engine,
@@ -185,6 +186,6 @@ def run(
             )
             if on_start is not None:
                 on_start(engine.plans)
-        frame = united([_selected(frames[leg.name], leg.output_schema.names) for leg in graph.legs])
+        frame = united([selected(frames[leg.name], leg.output_schema.names) for leg in graph.legs])
         asked = stack.enter_context(stopper(stop))
-        return _Run(engine=engine, frame=frame, options=options, stopper=asked, log=log).go()
+        return Execution(engine=engine, frame=frame, options=options, stopper=asked, log=log).go()

@@ -98,7 +98,7 @@ class LiveTopology:
                     self._losses,
                     given_up=lambda: self.given_up(),  # noqa: PLW0108
                     preview=self.preview,
-                    apply=lambda request: self.apply(request, who="updraft"),
+                    apply=lambda request: self.apply(request, who="updraft", by_hand=False),
                 ),
                 residence=residence,
                 transfer=transfer,
@@ -213,9 +213,10 @@ class LiveTopology:
             reasons=said,
         )
 
-    def apply(self, request: Request, *, who: str) -> ChangeTicket:
-        """Begin a change; one in preparation is superseded by it, and its target is where this one starts from."""
-        return self._changes.apply(request, who=who)
+    def apply(self, request: Request, *, who: str, by_hand: bool = True) -> ChangeTicket:
+        """Begin a change; one in preparation is superseded by it, and its target is where this one starts from. Not so one
+        that was asked for by hand: the policy, which looked before that came, may not supersede it."""
+        return self._changes.apply(request, who=who, by_hand=by_hand)
 
     def cancel(self, *, who: str) -> Mapping[str, Any]:
         """Give the change in preparation up."""
@@ -244,6 +245,7 @@ class LiveTopology:
             workers=tuple(worker for worker in here if worker.id not in gone),
             leaving=tuple(worker.id for worker in here if worker.id in gone),
             changing=change is not None and change.outcome is Outcome.RUNNING,
+            by_hand_s=self._changes.by_hand_s(),
         )
 
     def plan(self) -> Mapping[str, Any]:

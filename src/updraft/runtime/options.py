@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from updraft.errors import UpdraftError
 from updraft.operators.duration import Duration, duration_ms
+from updraft.policy.registry import Policy
 from updraft.runtime.course import LiveOptions
 from updraft.runtime.session import HANG_TIMEOUT_S
 from updraft.runtime.steered import SteerOptions
@@ -69,8 +70,9 @@ class RunOptions:
             found.append(f"copy_bytes_per_s={self.live.bytes_per_s} copies nothing; give at least 1")
         if self.trigger is not None and self.until_idle:
             found.append("trigger= and until_idle=True exclude each other; give one")
-        if self.fixed_plan and self.steer.steers:
-            found.append("fixed_plan=True and a policy exclude each other; give one")
+        chosen = self.steer.policy.name if isinstance(self.steer.policy, Policy) else self.steer.policy
+        if self.fixed_plan and chosen not in (None, "static"):
+            found.append(f"fixed_plan=True and policy '{chosen}' exclude each other; give one")
         found += self.steer.problems()
         return found
 

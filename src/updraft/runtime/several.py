@@ -37,8 +37,9 @@ def run_all(
     checkpoint: a directory in which each topology has one of its own, by name.
     each: options of `run` for single topologies, by name; `options` are for all.
 
-    They share the workers of one Spark application. With a policy, all are decided on together: at most one is changed per
-    round, and a worker is given back only when none of them wants it. If one fails, the others are stopped.
+    They share the workers of one Spark application. Their policy, by default as in `run`, decides on all of them together: at
+    most one is changed per round, and a worker is given back only when none of them wants it. If one fails, the others are
+    stopped.
     """
     _check(topologies, each or {})
     with ExitStack() as stack:

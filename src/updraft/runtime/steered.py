@@ -24,7 +24,7 @@ from updraft.monitor.store import MetricsStore
 from updraft.placement.model import UnknownStrategy
 from updraft.placement.running import Placer, placement_named
 from updraft.policy.model import InstanceLoad, OperatorLoad
-from updraft.policy.registry import Policy, UnknownPolicy, policy
+from updraft.policy.registry import DEFAULT, Policy, UnknownPolicy, policy
 from updraft.policy.settings import InvalidSettings, Settings, check, settings_from
 from updraft.profile import Profile, ProfileError
 from updraft.runtime.engine import Engine
@@ -43,9 +43,11 @@ Told = Callable[[DecisionRecord], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteerOptions:
-    """How a run is watched and steered; see `run`."""
+    """How a run is watched and steered; see `run`. `policy` None: nobody chose one. `streams`: whether the run goes on until
+    it is stopped and its plan can be changed; unless it does, there is nothing to steer for."""
 
-    policy: str | Policy = "static"
+    policy: str | Policy | None = None
+    streams: bool = True
     mode: str = "auto"
     settings: Settings | Mapping[str, object] = field(default_factory=dict)
     workers: int | None = None
@@ -63,16 +65,30 @@ class SteerOptions:
         """Whether a policy decides on anything."""
         return self.policy_found().name != "static"
 
+    @property
+    def sizes(self) -> bool:
+        """Whether that policy decides on the number of workers, too."""
+        return self.steers and not self.settings_found().keep_workers
+
     def policy_found(self) -> Policy:
+        if self.policy is None:
+            return policy(DEFAULT if self.streams and self.monitor else "static")
         return policy(self.policy) if isinstance(self.policy, str) else self.policy
 
-    def settings_found(self, replicas: int = 1) -> Settings:
+    def settings_found(self, replicas: int = 1, begun_with: int | None = None) -> Settings:
         """The settings with the bounds on workers. Unless the user says how few there may be, copies keep their workers:
-        a quiet topology on one worker would have none."""
+        a quiet topology on one worker would have none. Who chose no policy is not sent the bill of one: then there are never
+        more workers than the run has begun with, and without any bounds their number stays the cluster's."""
         given = self.settings if isinstance(self.settings, Settings) else settings_from(self.settings)
+        least = given.min_workers if self.min_workers is None else self.min_workers
         most = given.max_workers if self.max_workers is None else self.max_workers
-        for_copies = replicas if most is None else min(replicas, most)
-        least = max(given.min_workers, for_copies) if self.min_workers is None else self.min_workers
+        if self.policy is None and most is None:
+            bounded = self.workers is not None or self.min_workers is not None
+            if not bounded and given.min_workers == Settings().min_workers:
+                return replace(given, keep_workers=True)
+            most = None if begun_with is None else max(begun_with, least)
+        if self.min_workers is None:
+            least = max(least, replicas if most is None else min(replicas, most))
         return replace(given, min_workers=least, max_workers=most)
 
     def problems(self) -> list[str]:
@@ -139,7 +155,12 @@ def steered(
         feed = Feed(shape.topology, store, backlog=backlog_of(app))
         embedded = is_embedded(context)
         replicas = 1 if embedded else max((node.replicas for node in engine.graph.stateful), default=1)
-        settings = replace(options.settings_found(replicas), shares=engine.shares.now is not None)
+        begun_with = None if embedded else len(live.running().workers)
+        settings = options.settings_found(replicas, begun_with)
+        # Shares that the user has set are the user's, unless a policy was chosen besides.
+        limits = engine.shares.now
+        shares = limits is not None and (options.policy is not None or not limits.cores)
+        settings = replace(settings, shares=shares)
         if embedded:
             settings = replace(settings, worker_cores=context.defaultParallelism)
         loop = ControlLoop(
@@ -152,7 +173,7 @@ def steered(
             idle=lambda: trigger is None and live.resting,
             working=lambda: not live.resting,
             told=told or (lambda record: None),
-            share=None if engine.shares.now is None else live.set_shares,
+            share=live.set_shares if shares else None,
         )
         if isinstance(live.place, Placer):
             live.place.recent = feed.recent

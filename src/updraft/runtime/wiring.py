@@ -120,7 +120,7 @@ def first_workers(context: SparkContext, steer: SteerOptions) -> tuple[Worker, .
 
 def workers_wanted(found: int, steer: SteerOptions) -> int | None:
     """How many workers to begin with where there are so many; None: those that there are, and whoever comes."""
-    if not found or (steer.workers is None and not steer.steers):
+    if not found or (steer.workers is None and not steer.sizes):
         return None
     most = steer.max_workers if steer.max_workers is not None else found
     return steer.workers or max(1, min(found, most))

@@ -98,6 +98,12 @@ def test_settings_are_parsed_and_all_wrong_ones_told(runner: CliRunner) -> None:
     assert "got: nothing, =2" in result.stderr
 
 
+def test_help_says_who_steers_by_default(runner: CliRunner) -> None:
+    said = " ".join(runner.invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout.split())
+    assert "updraft, or static with --until-idle or --max-batches" in said
+    assert "--policy static switches it off" in said
+
+
 def test_an_unknown_policy_lists_the_known_ones(runner: CliRunner) -> None:
     result = runner.invoke(app, ["run", "x", "--policy", "clever"])
     assert result.exit_code == 2

@@ -101,7 +101,7 @@ class FakeControls:
             expected_delay_ms=12.0,
         )
 
-    def apply(self, request: Request, *, who: str) -> ChangeTicket:
+    def apply(self, request: Request, *, who: str, by_hand: bool = True) -> ChangeTicket:
         preview = self.preview(request)
         with self._lock:
             self.asked.append((request, who))

@@ -56,6 +56,7 @@ class FakeRun:
     plan: Plan
     workers: tuple[Worker, ...] = ()
     leaving: tuple[str, ...] = ()
+    by_hand_s: float | None = None
     ends: str | None = "done"
     refuses: str = ""
     asked: list[Request] = field(default_factory=list)
@@ -64,7 +65,13 @@ class FakeRun:
 
     def running(self) -> Running:
         changing = any(change["outcome"] == "running" for change in self.changes.values())
-        return Running(plan=self.plan, workers=self.workers, changing=changing, leaving=self.leaving)
+        return Running(
+            plan=self.plan,
+            workers=self.workers,
+            changing=changing,
+            leaving=self.leaving,
+            by_hand_s=self.by_hand_s,
+        )
 
     def preview(self, request: Request) -> Preview:
         return preview_of(
@@ -77,7 +84,7 @@ class FakeRun:
             median_batch_ms=None,
         )
 
-    def apply(self, request: Request, *, who: str) -> ChangeTicket:
+    def apply(self, request: Request, *, who: str, by_hand: bool = True) -> ChangeTicket:
         preview = self.preview(request)
         self.asked.append(request)
         number = len(self.asked)
