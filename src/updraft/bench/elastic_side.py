@@ -74,7 +74,8 @@ def elastic(request: dict[str, Any]) -> dict[str, Any]:
         # driver. Last, because of all runs the first is the coldest.
         batches, rows, several = request["batches"], request["rows_per_batch"], request["peak_nodes"]
         speed = rows_per_s(session, application, scratch / "one", 1, batches, rows)
-        together = rows_per_s(session, application, scratch / "several", several, batches, several * rows)
+        most = round(BATCH_S * speed)
+        together = rows_per_s(session, application, scratch / "several", several, batches, most)
         peak = request["core_max"] * together * (several - 0.5) / several
         tell(
             {
@@ -83,7 +84,7 @@ def elastic(request: dict[str, Any]) -> dict[str, Any]:
             }
         )
         for load, policy in request["rows"]:
-            row = _row(session, request, application, load, policy, peak, round(BATCH_S * speed))
+            row = _row(session, request, application, load, policy, peak, most)
             speeds = {"one_node_rows_per_s": round(speed, 1), "peak_nodes_rows_per_s": round(together, 1)}
             tell({**row, **speeds})
     finally:
