@@ -93,9 +93,9 @@ class Course:
 
     def close_retired_jobs(self) -> None:
         """A batch of the job in effect is committed: nobody goes back to those before it."""
-        for job in self._retired_jobs:
+        retired, self._retired_jobs = self._retired_jobs, []  # another thread may add one at any time
+        for job in retired:
             job.close()
-        self._retired_jobs.clear()
 
     def needed_workers(self) -> frozenset[str]:
         """Workers without which a batch cannot be run."""

@@ -120,6 +120,14 @@ class LiveTopology:
         """The job to run this batch with; a switch happens here."""
         course = self._course
         course.in_batch.acquire()
+        try:
+            return self._begin_batch(batch)
+        except BaseException:
+            course.in_batch.release()  # there is no batch that would end
+            raise
+
+    def _begin_batch(self, batch: int) -> BatchJob:
+        course = self._course
         self._losses.begin_batch()
         if not self._watched:
             self._watched = True

@@ -68,7 +68,9 @@ class Preparing:
             for worker in released_by(change.request):
                 self._released = {**self._released, worker: time.monotonic()}
                 self._release(worker)
-            self.end(change, Outcome.DONE)
+            with self._course.turn:
+                if change.outcome is Outcome.RUNNING:  # somebody may have superseded it just now
+                    self.end(change, Outcome.DONE)
         except Exception as error:  # whatever it is, the plan in effect goes on
             with self._course.turn:
                 if change.outcome is Outcome.RUNNING:

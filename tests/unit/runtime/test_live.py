@@ -273,3 +273,21 @@ def test_what_others_see_of_a_run() -> None:
     assert parallelism(run) == 2
     assert not run.live.set_shares({})  # not enforced in this run
     run.live.close()
+
+
+def test_a_batch_that_cannot_begin_leaves_the_run_resting() -> None:
+    run = Run("a", "b")
+    run.run_batch()
+    make_job = run.live._course.make_job
+
+    def fails(*arguments: object) -> object:
+        raise RuntimeError("no room")
+
+    run.live._course.make_job = fails  # type: ignore[assignment]
+    run.lose("b")
+    with pytest.raises(RuntimeError, match="no room"):
+        run.run_batch()
+    assert run.live.resting
+    run.live._course.make_job = make_job
+    assert set(run.run_batch().workers()) == {"a"}
+    run.live.close()
