@@ -75,7 +75,9 @@ def elastic(request: dict[str, Any]) -> dict[str, Any]:
         batches, rows, several = request["batches"], request["rows_per_batch"], request["peak_nodes"]
         speed = rows_per_s(session, application, scratch / "one", 1, batches, rows)
         most = round(BATCH_S * speed)
-        together = rows_per_s(session, application, scratch / "several", several, batches, most)
+        together = several * speed
+        if request["measure_several"]:
+            together = rows_per_s(session, application, scratch / "several", several, batches, most)
         peak = request["core_max"] * together * (several - 0.5) / several
         tell(
             {
