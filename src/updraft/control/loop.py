@@ -44,6 +44,7 @@ from updraft.plan.model import PlanError
 from updraft.policy.model import Snapshot
 from updraft.policy.registry import Policy, policy
 from updraft.policy.settings import Settings
+from updraft.predict.network import Network
 from updraft.predict.outlook import Outlook
 
 log = logging.getLogger("updraft.control")
@@ -71,6 +72,9 @@ class LoopOptions:
     settings: Settings = field(default_factory=Settings)
     period_s: float = 10.0
     forecast: str = "auto"
+    network: Network | None = (
+        None  # that forecasts input load in slots of a period (paper 5: ILP), learnt before
+    )
     placement: str | None = None
     price_per_worker_hour: float | None = None
 
@@ -117,7 +121,9 @@ class ControlLoop:
         self._working = working
         self._clock = clock
         self._told = told
-        self._steering = Steering(outlook=Outlook(slot_s=options.period_s, use=options.forecast))
+        self._steering = Steering(
+            outlook=Outlook(slot_s=options.period_s, use=options.forecast, network=options.network)
+        )
         self._pursued: _Pursued | None = None
         self._unmeasured: tuple[DecisionRecord, float] | None = None
         self._shares: dict[str, float] = {}

@@ -90,6 +90,7 @@ def learn(
         worker=worker,
         input_load=_input_load(samples, slot_s, seed) if networks else None,
         samples=len(samples),
+        slot_s=slot_s,
     )
     return profile, accuracy(profile, rest)
 

@@ -46,6 +46,7 @@ class Profile:
     worker: Curve | None = None  # OP
     input_load: Network | None = None  # ILP
     samples: int = 0
+    slot_s: float = 10.0  # of a sample; ILP forecasts in slots of it
 
     def operator_rates(self, input_rows_per_s: float) -> Mapping[str, float]:
         streams = tuple(
@@ -108,6 +109,7 @@ def _to_json(profile: Profile) -> dict[str, Any]:
         "topology": profile.topology,
         "operators": list(profile.operators),
         "samples": profile.samples,
+        "slot_s": profile.slot_s,
         "selectivity": [
             {"producer": p, "consumer": c, "mean": s.mean, "deviation": s.deviation}
             for (p, c), s in sorted(profile.selectivity.items())
@@ -132,6 +134,7 @@ def _from_json(value: Any, path: Path) -> Profile:
             topology=str(value["topology"]),
             operators=tuple(map(str, value["operators"])),
             samples=int(value["samples"]),
+            slot_s=float(value.get("slot_s", 10.0)),
             selectivity={
                 (str(s["producer"]), str(s["consumer"])): Selectivity(
                     mean=float(s["mean"]), deviation=float(s["deviation"])

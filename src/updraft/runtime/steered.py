@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from math import isclose
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from updraft.placement.running import Placer, placement_named
 from updraft.policy.model import InstanceLoad, OperatorLoad
 from updraft.policy.registry import DEFAULT, Policy, UnknownPolicy, policy
 from updraft.policy.settings import InvalidSettings, Settings, check, settings_from
+from updraft.predict.network import Network
 from updraft.profile import Profile, ProfileError
 from updraft.runtime.engine import Engine
 from updraft.runtime.live import LiveTopology
@@ -117,6 +119,22 @@ class SteerOptions:
             found.append(f"forecast={self.forecast!r}: there are auto, last, line, seasonal, ann")
         return found
 
+    def _network(self) -> Network | None:
+        """The profile's forecaster of input load, if it looks ahead in the steps in which decisions are made."""
+        profile = self.settings_found().profile
+        if not isinstance(profile, Profile) or profile.input_load is None:
+            return None
+        if not isclose(profile.slot_s, self.period_s, rel_tol=0.01):
+            log.warning(
+                "the profile's input load was learnt in slots of %g s, decisions are made every %g s: forecasts do without it; "
+                "profile with --slot %g",
+                profile.slot_s,
+                self.period_s,
+                self.period_s,
+            )
+            return None
+        return profile.input_load
+
     def loop_options(self) -> LoopOptions:
         return LoopOptions(
             policy=self.policy_found(),
@@ -124,6 +142,7 @@ class SteerOptions:
             settings=self.settings_found(),
             period_s=self.period_s,
             forecast=self.forecast,
+            network=self._network(),
             placement=self.placement,
             price_per_worker_hour=self.price_per_worker_hour,
         )

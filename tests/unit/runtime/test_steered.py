@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from updraft.apps.timeline import Lag
 from updraft.errors import UpdraftError
 from updraft.policy import InvalidSettings, Settings
 from updraft.policy.settings import settings_from
+from updraft.predict.network import train
+from updraft.profile import Profile
 from updraft.runtime.lifecycle import RunOptions
 from updraft.runtime.steered import SteerOptions, backlog_of, both
 from updraft.topology import Topology
@@ -161,3 +164,16 @@ def test_a_problem_stops_the_run_before_spark_starts() -> None:
         ud.run(Topology("empty"), policy="symbiotic", fixed_plan=True)
     with pytest.raises(UpdraftError, match="two topologies are named 'x'"):
         ud.run_all([Topology("x"), Topology("x")], checkpoint="nowhere", each={"y": {}})
+
+
+def test_a_profile_forecasts_where_its_slots_are_the_periods(caplog: pytest.LogCaptureFixture) -> None:
+    network = train(np.arange(12.0).reshape(6, 2), np.arange(6.0)[:, None], neurons=2, seed=1)
+    profile = Profile(
+        topology="app", operators=(), selectivity={}, instance={}, input_load=network, slot_s=5.0
+    )
+    same = SteerOptions(policy="symbiotic", period_s=5.0, settings=Settings(profile=profile))
+    assert same.loop_options().network is network
+    other = SteerOptions(policy="symbiotic", period_s=10.0, settings=Settings(profile=profile))
+    assert other.loop_options().network is None
+    assert "profile with --slot 10" in caplog.text
+    assert SteerOptions(policy="symbiotic").loop_options().network is None
