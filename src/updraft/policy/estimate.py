@@ -17,12 +17,12 @@ from itertools import cycle
 from math import ceil
 from typing import Protocol
 
-from updraft.policy.model import Configuration, Memory, OperatorLoad, Snapshot, Stream, WorkerLoad
+from updraft.policy.model import Configuration, Costs, Memory, OperatorLoad, Snapshot, Stream, WorkerLoad
 from updraft.policy.settings import Execution, Settings
 from updraft.policy.skew import heaviest_task
 
 MOST_CORRECTION = 4.0
-_LITTLE, _MUCH = 0.1, 0.4  # of the time is spent on rows
+_LITTLE, _MUCH = 0.1, 0.5  # of the time is spent on rows
 
 
 class Estimator(Protocol):
@@ -187,26 +187,66 @@ def source_time(snapshot: Snapshot, cores: Sequence[float]) -> float:
     return snapshot.source_s_per_row * ceil(parts / (len(cores) * each)) / ceil(parts / now)
 
 
+def as_when_busy(snapshot: Snapshot, memory: Memory) -> Snapshot:
+    """The snapshot, with the costs of rows that were measured when there was much to do if there is little now: with a tenth
+    of the rows a row costs more and seems to wait for nothing, and the rise after a quiet time would first be met with
+    twice the workers it needs, or half of them."""
+    busy, pressure = memory.busy, _pressure(snapshot)[0]
+    if busy is None or pressure is None or pressure >= _MUCH:
+        return snapshot
+    return replace(
+        snapshot,
+        operators=tuple(
+            replace(o, cpu_s_per_row=_less(o.cpu_s_per_row, busy.cpu_s_per_row.get(o.name)))
+            for o in snapshot.operators
+        ),
+        workers=tuple(
+            replace(w, overhead_cores=_less(w.overhead_cores, busy.overhead_cores)) for w in snapshot.workers
+        ),
+        source_s_per_row=min(snapshot.source_s_per_row, busy.source_s_per_row),
+    )
+
+
+def _less(now: float | None, then: float | None) -> float | None:
+    """The smaller one: what costs less now than when there was much to do got cheaper, perhaps by another plan."""
+    return now if then is None or now is None else min(now, then)
+
+
 def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory: Memory) -> float:
     """By how much reality is slower than the estimate for what runs now; 1: it is not. While there is little to do that cannot
-    be told, and what was seen when there was more still holds: else every rise after a quiet time would be met with what
-    the quiet time seems to need."""
-    found = _slowness(snapshot, estimator, settings, _LITTLE if memory.slowness is None else _MUCH)
-    return found if found is not None else memory.slowness or 1.0
+    be told, and what was seen when there was more still holds."""
+    found = _slowness(snapshot, estimator, settings, _LITTLE if memory.busy is None else _MUCH)
+    if found is None:
+        return 1.0 if memory.busy is None else memory.busy.slowness
+    return found
 
 
 def learnt(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory: Memory) -> Memory:
-    """The memory with how slow rows are now, if they take much of the time."""
-    found = _slowness(snapshot, estimator, settings, _MUCH)
-    return memory if found is None else replace(memory, slowness=found)
+    """The memory with what rows cost now, if they take much of the time."""
+    slowness = _slowness(snapshot, estimator, settings, _MUCH)
+    if slowness is None:
+        return memory
+    overheads = [w.overhead_cores for w in snapshot.workers if w.overhead_cores is not None]
+    busy = Costs(
+        cpu_s_per_row={o.name: o.cpu_s_per_row for o in snapshot.operators if o.cpu_s_per_row is not None},
+        source_s_per_row=snapshot.source_s_per_row,
+        overhead_cores=sum(overheads) / len(overheads) if overheads else None,
+        slowness=slowness,
+    )
+    return replace(memory, busy=busy)
+
+
+def _pressure(snapshot: Snapshot) -> tuple[float | None, float | None]:
+    """Share of the time that rows take, and the rows per second that do; over a longer time where that is known."""
+    if snapshot.usual_pressure is None or snapshot.usual_rows_per_s is None:
+        return snapshot.pressure, processed_rows_per_s(snapshot)
+    return snapshot.usual_pressure, snapshot.usual_rows_per_s
 
 
 def _slowness(
     snapshot: Snapshot, estimator: Estimator, settings: Settings, least_pressure: float
 ) -> float | None:
-    pressure, processed = snapshot.usual_pressure, snapshot.usual_rows_per_s
-    if pressure is None or processed is None:
-        pressure, processed = snapshot.pressure, processed_rows_per_s(snapshot)
+    pressure, processed = _pressure(snapshot)
     if pressure is None or processed is None or pressure < least_pressure:
         return None
     expected = estimate(snapshot, estimator, snapshot.configuration, processed, settings).time

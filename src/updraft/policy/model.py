@@ -222,6 +222,16 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What rows cost. `slowness`: how much longer they took than estimated from the rest."""
+
+    cpu_s_per_row: Mapping[str, float]
+    source_s_per_row: float
+    overhead_cores: float | None
+    slowness: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What a policy carries from round to round. Everything it may remember is in here."""
 
@@ -235,7 +245,7 @@ class Memory:
     taken: Change | None = None  # the last change that only took away
     workers_asked: int | None = None
     workers_asked_s: float | None = None
-    slowness: float | None = None  # how much slower than estimated rows were when they took much of the time
+    busy: Costs | None = None  # as measured when rows last took much of the time
     demand_cores: Mapping[str, float] = field(default_factory=dict)  # adaptive: r per instance, held
     shares: Mapping[str, float] = field(default_factory=dict)  # as decided last
     moved_at_s: Mapping[InstanceId, float] = field(default_factory=dict)  # online: when instances moved last

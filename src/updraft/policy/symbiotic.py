@@ -7,7 +7,7 @@ backlog and change cost, which the paper does not have, in `load.py`.
 
 from __future__ import annotations
 
-from updraft.policy.estimate import correction, estimate, estimator_of, learnt
+from updraft.policy.estimate import as_when_busy, correction, estimate, estimator_of, learnt
 from updraft.policy.load import PlannedLoad, planned_load
 from updraft.policy.model import Configuration, Decision, Forecast, Memory, Snapshot, hold
 from updraft.policy.settings import Settings
@@ -28,15 +28,16 @@ def decide(snapshot: Snapshot, forecast: Forecast | None, memory: Memory, settin
 
 
 def sizer_of(snapshot: Snapshot, settings: Settings, memory: Memory) -> tuple[Sizer, Memory]:
-    """A sizer for what was measured, and what is remembered of it."""
-    estimator = estimator_of(snapshot, settings)
+    """A sizer for what was measured, now or when there was more to do, and what is remembered of it."""
+    seen = as_when_busy(snapshot, memory)
+    estimator = estimator_of(seen, settings)
     sizer = Sizer(
-        snapshot=snapshot,
+        snapshot=seen,
         estimator=estimator,
         settings=settings,
-        correction=correction(snapshot, estimator, settings, memory),
+        correction=correction(seen, estimator, settings, memory),
     )
-    return sizer, learnt(snapshot, estimator, settings, memory)
+    return sizer, learnt(snapshot, estimator_of(snapshot, settings), settings, memory)
 
 
 def sized(

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.policy.world import World, operator, snapshot, workers
 
 from updraft.policy import Configuration, Forecast, Memory, Settings, Snapshot, policy
-from updraft.policy.estimate import correction, estimator_of, learnt
+from updraft.policy.estimate import as_when_busy, correction, estimator_of, learnt
 from updraft.policy.symbiotic import sizer_of
 from updraft.policy.updraft import decide, spread, within
 
@@ -146,13 +146,29 @@ def test_settings_of_its_own_are_checked() -> None:
     assert len(found.value.problems) == 2
 
 
-def test_how_slow_rows_are_is_remembered_through_a_quiet_time() -> None:
+def test_costs_of_rows_are_remembered_through_a_quiet_time() -> None:
     estimator = estimator_of(busy(rows_per_s=600.0), SETTINGS)
-    saturated = replace(busy(rows_per_s=600.0), usual_pressure=1.0, usual_rows_per_s=300.0)
+    saturated = replace(
+        busy(rows_per_s=600.0), usual_pressure=1.0, usual_rows_per_s=300.0, source_s_per_row=1e-5
+    )
     memory = learnt(saturated, estimator, SETTINGS, Memory())
     found = correction(saturated, estimator, SETTINGS, Memory())
-    assert memory.slowness == found > 1.0
-    quiet = replace(saturated, usual_pressure=0.05, usual_rows_per_s=30.0)
+    assert memory.busy is not None
+    assert memory.busy.slowness == found > 1.0
+    (dear,) = busy(rows_per_s=30.0).operators
+    quiet = replace(
+        busy(rows_per_s=30.0),
+        operators=(replace(dear, cpu_s_per_row=0.02),),  # in batches of few rows
+        usual_pressure=0.05,
+        usual_rows_per_s=30.0,
+        source_s_per_row=1e-3,
+    )
     assert correction(quiet, estimator, SETTINGS, memory) == found
     assert learnt(quiet, estimator, SETTINGS, memory) == memory
-    assert correction(quiet, estimator, SETTINGS, Memory()) == 1.0  # nothing is known yet
+    seen = as_when_busy(quiet, memory)
+    assert seen.operators[0].cpu_s_per_row == saturated.operators[0].cpu_s_per_row
+    assert seen.source_s_per_row == 1e-5
+    assert as_when_busy(saturated, memory) == saturated
+    # Nothing is known yet.
+    assert as_when_busy(quiet, Memory()) == quiet
+    assert correction(quiet, estimator, SETTINGS, Memory()) == 1.0
