@@ -37,7 +37,7 @@ def up(
         bool,
         typer.Option(
             "--quick-start",
-            help="Executors start from an archive of Spark's classes: in about 60 % of the time. Made once, in half a minute.",
+            help="Executors start from an archive of Spark's classes: with about 60 % of the CPU. Made once (up to a minute).",
         ),
     ] = False,
     name: Name = "default",

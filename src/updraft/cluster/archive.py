@@ -44,7 +44,7 @@ def make_archive(
     on a cluster whose one executor is to write the archive, and tells what went wrong."""
     if path.exists():
         return True
-    say("making an archive of Spark's classes, once: about 30 s")
+    say("making an archive of Spark's classes, once: this takes up to a minute")
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch) / path.name

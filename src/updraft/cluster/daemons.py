@@ -97,7 +97,8 @@ def environment(
         # By the variable that every Java reads: executors get their options from applications, which know nothing of this.
         logging = write_conf(directory) / _LOGGING_FILE
         shared = f" -XX:SharedArchiveFile={classes.archive} -Xshare:auto" if classes.archive.exists() else ""
-        env["JDK_JAVA_OPTIONS"] = f"-Dlog4j2.configurationFile=file:{logging}{shared}"
+        own = env.get("JDK_JAVA_OPTIONS", "")
+        env["JDK_JAVA_OPTIONS"] = f"{own} -Dlog4j2.configurationFile=file:{logging}{shared}".strip()
     if node is not None:
         env[NODE_VARIABLE] = node
         env["SPARK_LOCAL_DIRS"] = str(directory / node / "local")

@@ -23,9 +23,8 @@ NEURONS = 3
 FOLDS = 10
 LEAST = 4  # points per fit
 DRAW = 0.95  # a network must beat the line by this factor
-LEAST_FOR_NETWORK = (
-    60  # points: ten weights fit fewer by accident, and cross-validation then tells by accident, too
-)
+# Points: ten weights fit fewer by accident, and cross-validation then tells by accident, too.
+LEAST_FOR_NETWORK = 60
 
 Array = NDArray[np.float64]
 

@@ -17,14 +17,14 @@ import updraft as ud
 from updraft.apps.generators.tweets import Tweets
 from updraft.apps.schedules import constant
 from updraft.apps.source import Load
-from updraft.runtime.session import start_session
+from updraft.runtime.session import remove_log, start_session
 
 _BATCHES = 6
 _ROWS = 2_000
 _WRITE_S = 60.0
 
 
-def _words(rows: pa.Table) -> pa.Table:
+def _topics(rows: pa.Table) -> pa.Table:
     return rows.select(["ts", "topic"])
 
 
@@ -38,7 +38,7 @@ def rehearse(master: str, archive: Path) -> None:
             f"-XX:ArchiveClassesAtExit={archive} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         ),
     }
-    session, _ = start_session("rehearsal", master=master, conf=conf)
+    session, log = start_session("rehearsal", master=master, conf=conf)
     load = Load(
         generator=Tweets(),
         schedule=constant(float(_ROWS), float(_BATCHES)),
@@ -50,7 +50,7 @@ def rehearse(master: str, archive: Path) -> None:
     app = ud.Topology("rehearsal")
     rows = app.source("rows", load.frame, schema=load.schema).with_watermark("ts")
     topics = rows.map(
-        _words, name="words", schema=pa.schema([load.schema.field("ts"), load.schema.field("topic")])
+        _topics, name="topics", schema=pa.schema([load.schema.field("ts"), load.schema.field("topic")])
     )
     counts = topics.key_by("topic").window(ud.tumbling(10), emit="update").count("n", tasks=8, parallelism=2)
     counts.sink("out", ud.sinks.discard())
@@ -62,6 +62,7 @@ def rehearse(master: str, archive: Path) -> None:
     while Path(f"/proc/{executor}").exists() and time.monotonic() < deadline:
         time.sleep(0.2)
     session.stop()
+    remove_log(log)
 
 
 def _executor(_: int) -> int:
