@@ -43,6 +43,10 @@ def run(
     profile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What the topology needs, from 'updraft profile'.")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Checkpoint of an earlier run whose load forecasts may recall."),
+    ] = None,
     period: Annotated[float, typer.Option(metavar="SECONDS", help="Time between decisions.")] = 10.0,
     placement: Annotated[
         str | None, typer.Option(metavar="NAME", help="Where instances of new plans go.")
@@ -149,6 +153,7 @@ def run(
             min_workers=min_workers,
             max_workers=max_workers,
             period_s=period,
+            history=history,
             placement=placement,
             price_per_worker_hour=price,
             metrics_port=metrics_port,

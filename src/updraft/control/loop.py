@@ -24,6 +24,7 @@ from updraft.control.decisions import (
     record_of,
 )
 from updraft.control.errors import UnknownChange
+from updraft.control.past import Past
 from updraft.control.requests import Replan, Request
 from updraft.control.steering import (
     Mode,
@@ -41,7 +42,7 @@ from updraft.monitor.feed import Feed
 from updraft.monitor.model import WorkerUse
 from updraft.monitor.snapshot import Shape, snapshot_of
 from updraft.plan.model import PlanError
-from updraft.policy.model import Snapshot
+from updraft.policy.model import Memory, Snapshot
 from updraft.policy.registry import Policy, policy
 from updraft.policy.settings import Settings
 from updraft.predict.network import Network
@@ -75,6 +76,7 @@ class LoopOptions:
     network: Network | None = (
         None  # that forecasts input load in slots of a period (paper 5: ILP), learnt before
     )
+    past: Past = field(default_factory=Past)
     placement: str | None = None
     price_per_worker_hour: float | None = None
 
@@ -121,8 +123,12 @@ class ControlLoop:
         self._working = working
         self._clock = clock
         self._told = told
+        past = options.past
         self._steering = Steering(
-            outlook=Outlook(slot_s=options.period_s, use=options.forecast, network=options.network)
+            memory=Memory(busy=past.costs),
+            outlook=Outlook(
+                slot_s=options.period_s, use=options.forecast, network=options.network, past=past.course
+            ),
         )
         self._pursued: _Pursued | None = None
         self._unmeasured: tuple[DecisionRecord, float] | None = None

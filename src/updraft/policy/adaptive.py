@@ -145,9 +145,9 @@ def _allocated(r: float, theta: float) -> float:
 
 
 def _kept(r: float, before: float | None, theta: float) -> float:
-    """The share of eq. 5, but half of its margin may be used up before it is raised: r at the edge of a step would flap."""
+    """The share of eq. 5, but raised only when its margin is used up: r at the edge of a step would flap."""
     wanted = _allocated(r, theta)
-    return before if before is not None and wanted > before >= r + theta / 4 else wanted
+    return before if before is not None and wanted > before >= r else wanted
 
 
 def _stretched(snapshot: Snapshot, held: Mapping[str, float], settings: Settings) -> dict[str, float]:

@@ -16,7 +16,7 @@ from updraft.policy.load import stressed, trusted_peak
 from updraft.policy.model import Forecast, Memory, Snapshot
 from updraft.policy.settings import Settings
 
-CLEAR = 5.0  # slope over its standard error from which on a trend is no accident
+CLEAR = 8.0  # slope over its standard error from which on a trend is no accident, however often one looks
 ENOUGH = 5  # rounds
 
 

@@ -5,6 +5,7 @@ from updraft.predict.methods import last_value, line, season_of, seasonal
 from updraft.predict.network import Network
 from updraft.predict.operators import operator_rates
 from updraft.predict.outlook import Outlook, look, methods
+from updraft.predict.recall import history_of, recalled
 from updraft.predict.score import AUTO, Board, forecast
 from updraft.predict.series import Method, Series
 
@@ -18,11 +19,13 @@ __all__ = [
     "ann",
     "fit",
     "forecast",
+    "history_of",
     "last_value",
     "line",
     "look",
     "methods",
     "operator_rates",
+    "recalled",
     "season_of",
     "seasonal",
 ]

@@ -1,4 +1,5 @@
-"""What is kept between rounds to forecast with: the series of input rates, the forecasters' scores, a trained network."""
+"""What is kept between rounds to forecast with: the series of input rates, the forecasters' scores, a trained network, and how
+the load went before the run began."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from updraft.predict.ann import ann, fit
 from updraft.predict.methods import last_value, line, seasonal
 from updraft.predict.network import Network
 from updraft.predict.operators import operator_rates
+from updraft.predict.recall import recalled
 from updraft.predict.score import AUTO, Board, forecast
 from updraft.predict.series import Method, Series
 
@@ -30,6 +32,7 @@ class Outlook:
     series: Series | None = None
     board: Board = field(default_factory=Board)
     network: Network | None = None
+    past: Series | None = None  # of an earlier run, in slots of the same length
 
 
 def look(outlook: Outlook, snapshot: Snapshot, phi: int) -> tuple[Outlook, Forecast | None]:
@@ -39,7 +42,7 @@ def look(outlook: Outlook, snapshot: Snapshot, phi: int) -> tuple[Outlook, Forec
     network = outlook.network
     if outlook.train and len(series.values) % TRAIN_EVERY == 0:
         network = fit(series, seed=outlook.seed) or network
-    known = methods(phi=phi, network=network)
+    known = methods(phi=phi, network=network, past=outlook.past)
     board, found = forecast(outlook.board, series, known, outlook.ahead, use=outlook.use)
     after = replace(outlook, series=series, board=board, network=network)
     if found is None:
@@ -61,10 +64,16 @@ def _continued(outlook: Outlook, now_s: float) -> Series:
 
 
 def methods(
-    *, phi: int = 5, season_slots: int | None = None, network: Network | None = None
+    *,
+    phi: int = 5,
+    season_slots: int | None = None,
+    network: Network | None = None,
+    past: Series | None = None,
 ) -> Mapping[str, Method]:
-    """All methods by name; the network takes part when there is one."""
+    """All methods by name; a network, and recalling what was, take part when there is one."""
     found: dict[str, Method] = {"last": last_value, "line": line(phi), "seasonal": seasonal(season_slots)}
     if network is not None:
         found["ann"] = ann(network)
+    if past is not None:
+        found["recalled"] = recalled(past)
     return found

@@ -68,6 +68,7 @@ def run(
     price_per_worker_hour: float | None = None,
     period_s: float = 10.0,
     forecast: str = "auto",
+    history: str | Path | None = None,
     placement: str | None = None,
     monitor: bool = True,
     metrics_port: int | None = None,
@@ -111,6 +112,8 @@ def run(
         neither asked for nor given back; without `max_workers` there are then never more than at the start.
     price_per_worker_hour: what one costs, for the reports. period_s: seconds between decisions.
     forecast: "auto" or one method. placement: where instances of new plans go, by name.
+    history: checkpoint directory of an earlier run of the same topology: forecasts recall what came then when the load goes as
+        it went then. Without it they recall what this run's own directory has from before a restart.
     monitor: keep metrics of every batch in the checkpoint directory. metrics_port: serve them to Prometheus on loopback.
     together: whoever steers the topologies of one application together (`run_all` sets it).
     on_decision: called with every `DecisionRecord`, when it is made and when more is known of it.
@@ -143,6 +146,7 @@ def run(
             price_per_worker_hour=price_per_worker_hour,
             period_s=period_s,
             forecast=forecast,
+            history=None if history is None else str(history),
             placement=placement,
             monitor=monitor,
             metrics_port=metrics_port,

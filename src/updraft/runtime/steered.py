@@ -14,6 +14,7 @@ from pyspark import SparkContext
 
 from updraft.control.decisions import DECISIONS_FILE, DecisionRecord, Decisions
 from updraft.control.loop import ControlLoop, LoopOptions
+from updraft.control.past import Past, past_of
 from updraft.control.steering import Mode
 from updraft.control.together import Together
 from updraft.errors import UpdraftError
@@ -21,7 +22,7 @@ from updraft.monitor.convert import shape_of
 from updraft.monitor.feed import Feed
 from updraft.monitor.prometheus import Endpoint, render_copies
 from updraft.monitor.snapshot import Shape
-from updraft.monitor.store import MetricsStore
+from updraft.monitor.store import MetricsStore, MetricsUnreadable, read_metrics
 from updraft.placement.model import UnknownStrategy
 from updraft.placement.running import Placer, placement_named
 from updraft.policy.model import InstanceLoad, OperatorLoad
@@ -38,6 +39,9 @@ from updraft.topology.records import SourceRecord
 
 METRICS_FILE = "metrics.sqlite"
 """Name of the metrics store in a checkpoint directory."""
+
+FORECASTS = ("auto", "last", "line", "seasonal", "ann", "recalled")
+_RECALLED = 20_000  # batches of an earlier run
 
 log = logging.getLogger("updraft.run")
 Told = Callable[[DecisionRecord], None]
@@ -58,6 +62,7 @@ class SteerOptions:
     price_per_worker_hour: float | None = None
     period_s: float = 10.0
     forecast: str = "auto"
+    history: str | None = None
     placement: str | None = None
     monitor: bool = True
     metrics_port: int | None = None
@@ -115,8 +120,12 @@ class SteerOptions:
             found.append(f"price_per_worker_hour={self.price_per_worker_hour} must not be negative")
         if self.workers is not None and self.workers < 1:
             found.append(f"workers={self.workers} must be at least 1")
-        if self.forecast not in ("auto", "last", "line", "seasonal", "ann"):
-            found.append(f"forecast={self.forecast!r}: there are auto, last, line, seasonal, ann")
+        if self.forecast not in FORECASTS:
+            found.append(f"forecast={self.forecast!r}: there are {', '.join(FORECASTS)}")
+        if self.history is not None and not (Path(self.history) / METRICS_FILE).exists():
+            found.append(
+                f"history={self.history!r}: there is no {METRICS_FILE} in it; name the checkpoint directory of an earlier run"
+            )
         return found
 
     def _network(self) -> Network | None:
@@ -187,7 +196,9 @@ def steered(
             shape=shape,
             feed=feed,
             decisions=Decisions(_file(directory, options)),
-            options=replace(options.loop_options(), settings=settings),
+            options=replace(
+                options.loop_options(), settings=settings, past=_past(options, shape, settings, store)
+            ),
             ask_workers=lambda total: _ask(context, shape.topology, total, together),
             idle=lambda: trigger is None and live.resting,
             working=lambda: not live.resting,
@@ -208,6 +219,22 @@ def steered(
             together.join(shape.topology, loop)
             stack.callback(together.leave, shape.topology)
         yield loop
+
+
+def _past(options: SteerOptions, shape: Shape, settings: Settings, store: MetricsStore) -> Past:
+    """What is known from the run named, else from before this one was started again."""
+    if not options.steers:
+        return Past()
+    if options.history is None:
+        return past_of(store.recent(shape.topology, last=_RECALLED), shape, settings, options.period_s)
+    try:
+        found = read_metrics(Path(options.history) / METRICS_FILE, shape.topology, last=_RECALLED)
+    except MetricsUnreadable as error:
+        log.warning("policies do without history: %s", error)
+        return Past()
+    if not found:
+        log.warning("policies do without history: %s has no batches of '%s'", options.history, shape.topology)
+    return past_of(found, shape, settings, options.period_s)
 
 
 def _ask(context: SparkContext, topology: str, total: int, together: Together | None) -> None:

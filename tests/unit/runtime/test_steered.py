@@ -44,6 +44,7 @@ def test_good_options_have_no_problems() -> None:
         ({"price_per_worker_hour": -1.0}, "price_per_worker_hour"),
         ({"workers": 0}, "workers=0"),
         ({"forecast": "crystal"}, "forecast='crystal'"),
+        ({"history": "/no/such/run"}, "history='/no/such/run'"),
     ],
 )
 def test_each_problem_is_named(options: dict[str, Any], problem: str) -> None:

@@ -1,0 +1,72 @@
+"""Forecast by recalling: where in an earlier course of the load did things go as they went just now, and what came then?
+
+A season must be seen twice before it is known, and a network must be trained; a run that begins again, or follows another
+run of the same stream, has seen it all before. The earlier course comes from a metrics store (`history_of`): the run's own,
+written before a restart, or that of another run. It is scored like every method: one that does not fit is not believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from updraft.monitor.model import BatchMetrics
+from updraft.predict.series import Method, Series
+
+LONGEST = 60  # slots that are compared
+SHORTEST = 5
+ALIKE = 0.25  # mean difference, relative to the level, up to which two stretches are the same thing again
+KEEP_SLOTS = 8_640  # of an earlier course: a day of slots of ten seconds
+
+
+def history_of(batches: Sequence[BatchMetrics], slot_s: float) -> Series | None:
+    """Input rates that batches tell of, in slots; None: there are too few. What arrived by the end of a batch are the rows
+    taken by then and those that wait. A time without batches (a stop) is left out: nobody knows its load, and the first
+    batch afterwards takes what has piled up, which is no rate either."""
+    in_order = sorted(batches, key=lambda batch: batch.ended_s)
+    if len(in_order) < 2:
+        return None
+    ends = np.array([batch.ended_s for batch in in_order])
+    waiting = np.array([batch.backlog_rows or 0 for batch in in_order], dtype=np.float64)
+    rows = np.array([batch.rows_in for batch in in_order], dtype=np.float64)
+    took = np.diff(ends)
+    known = took <= LONGEST * slot_s
+    came = np.where(known, np.maximum(0.0, rows[1:] + np.diff(waiting)), 0.0)
+    at = np.concatenate([[0.0], np.cumsum(np.where(known, took, 0.0))])
+    slots = int(at[-1] // slot_s)
+    if slots < SHORTEST + 1:
+        return None
+    edges = at[-1] - slot_s * np.arange(slots, -1, -1)
+    rates = np.diff(np.interp(edges, at, np.concatenate([[0.0], np.cumsum(came)]))) / slot_s
+    kept = rates[-KEEP_SLOTS:]
+    return Series(start_s=float(ends[-1] - slot_s * len(kept)), slot_s=slot_s, values=tuple(map(float, kept)))
+
+
+def recalled(past: Series) -> Method:
+    """What followed the stretch of `past` that is most like the present; nothing if none is."""
+    course = past.array()
+
+    def forecast(series: Series, ahead: int) -> tuple[float, ...] | None:
+        recent = series.array()[-LONGEST:]
+        # At least one slot must have followed.
+        recent = recent[-max(SHORTEST, min(len(recent), len(course) - 1)) :]
+        if len(recent) < SHORTEST or len(course) <= len(recent):
+            return None
+        at = _most_alike(course, recent)
+        if at is None:
+            return None
+        followed = course[at : at + ahead].tolist()
+        return tuple((followed + [followed[-1]] * ahead)[:ahead])
+
+    return forecast
+
+
+def _most_alike(course: NDArray[np.float64], recent: NDArray[np.float64]) -> int | None:
+    """Where the stretch most like `recent` ends."""
+    windows = np.lib.stride_tricks.sliding_window_view(course[:-1], len(recent))
+    apart = np.abs(windows - recent).mean(axis=1)
+    level = max(float(np.abs(recent).mean()), 1e-9)
+    best = int(apart.argmin())
+    return best + len(recent) if apart[best] <= ALIKE * level else None
