@@ -155,15 +155,19 @@ def _history(batches: Sequence[BatchMetrics], start_s: float) -> list[dict[str, 
 
 def _estimate_errors(batches: Sequence[BatchMetrics], graph: Graph) -> dict[str, Any]:
     """Mean relative errors of CPU estimates on samples that were not learnt from (paper 5: below 3 %). `estimate_error` weighs
-    operators by what they need, `estimate_error_mean` takes each operator, and a worker's whole process, for as much."""
+    operators by what they need, `estimate_error_mean` takes each operator, and a worker's whole process, for as much; in
+    `estimate_drift` errors cancel over time."""
     try:
         _, found = learn(batches, shape_of(graph), seed=7, slot_s=SAMPLE_S, networks=True)
     except ProfileError:
-        return {"estimate_error": None, "estimate_error_mean": None, "estimate_errors": {}}
+        return dict.fromkeys(("estimate_error", "estimate_error_mean", "estimate_drift"), None) | {
+            "estimate_errors": {}
+        }
     each = {**found.instance, **({} if found.worker is None else {"a worker's whole process": found.worker})}
     return {
         "estimate_error": None if found.weighted is None else round(found.weighted, 4),
         "estimate_error_mean": None if found.mean is None else round(found.mean, 4),
+        "estimate_drift": None if found.drift is None else round(found.drift, 4),
         "estimate_errors": {name: round(error, 4) for name, error in each.items()},
     }
 

@@ -34,7 +34,7 @@ PHASES = ("alone", "shared", "enforced")
 def run(bench: Bench) -> Outcome:
     """The enforce benchmark."""
     bench.say("writing the input")
-    steady = [4_000] * (200 if bench.quick else 400)
+    steady = [4_000] * (200 if bench.quick else 420)
     waves = [
         round(6_000 * (1.1 - cos(2 * pi * number / 12))) for number in range(200 if bench.quick else 400)
     ]
@@ -53,7 +53,7 @@ def run(bench: Bench) -> Outcome:
                 "trigger": "400 milliseconds",
                 "warm": 40 if bench.quick else 120,
                 "batches": 30 if bench.quick else 150,
-                "blocks": 10 if bench.quick else 60,
+                "blocks": 10 if bench.quick else 200,
                 "shares": SHARES,
             },
         )

@@ -22,6 +22,7 @@ from updraft.state import inspect
 
 OPERATOR = "work"
 _JOIN_S = 120.0
+_TURN_S = 2.0  # more than a turn takes
 
 
 def phases(request: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def _overhead(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(_JOIN_S)
+        thread.join(_JOIN_S + 4 * request["blocks"] * _TURN_S)
     if failures or turns.unfinished:
         raise RuntimeError("; ".join(failures) or "the two builds did not finish their turns")
     return {"blocks": turns.blocks(4), "turns": turns.seconds()}

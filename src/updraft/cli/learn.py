@@ -26,7 +26,7 @@ def profile(
         "profile.json"
     ),
     seconds: Annotated[float, typer.Option(min=10, help="How long to run it.")] = 300.0,
-    slot: Annotated[float, typer.Option(min=1, help="Seconds that make one sample.")] = 5.0,
+    slot: Annotated[float, typer.Option(min=1, help="Seconds that make one sample.")] = 10.0,
     load: Annotated[
         str | None, typer.Option(metavar="SCHEDULE", help="UPDRAFT_LOAD of the run; it should vary a lot.")
     ] = None,
@@ -65,7 +65,11 @@ def profile(
     worker = "not measured" if found.worker is None else f"by {found.worker.kind.value}"
     results().print(Text(f"  worker: CPU {worker}, error {_percent(accuracy.worker)}"))
     results().print(Text(f"  all instances together: error {_percent(accuracy.total)}"))
-    results().print(Text(f"  operators, weighed by what they need: error {_percent(accuracy.weighted)}"))
+    results().print(
+        Text(
+            f"  operators, weighed by what they need: error {_percent(accuracy.weighted)}, over time {_percent(accuracy.drift)}"
+        )
+    )
     results().print(Text(f"  mean error {_percent(accuracy.mean)} on samples that were not learnt from"))
 
 
@@ -151,6 +155,7 @@ def _errors(accuracy: Accuracy) -> dict[str, Any]:
         "worker_error": accuracy.worker,
         "total_error": accuracy.total,
         "weighted_error": accuracy.weighted,
+        "drift": accuracy.drift,
         "mean_error": accuracy.mean,
     }
 

@@ -29,12 +29,14 @@ class Accuracy:
     """Mean relative errors on samples that were not learnt from. None: nothing to compare with. `weighted`: what the estimates
     of operators, each with all its instances as in the paper's Fig. 7, are off in all, of the CPU of all: one that needs
     next to nothing has an error that says more about clocks than about the profile, and counts as little. `total`: of the sum
-    of all operators, in which errors may cancel each other."""
+    of all operators, in which errors may cancel each other. `drift`: as `weighted`, but of each operator's mean over all
+    samples, in which errors over time cancel (a "mean percentage error", as the paper calls its figure)."""
 
     instance: dict[str, float]
     worker: float | None
     total: float | None = None
     weighted: float | None = None
+    drift: float | None = None
 
     @property
     def mean(self) -> float | None:
@@ -108,19 +110,22 @@ def accuracy(profile: Profile, samples: Sequence[Snapshot]) -> Accuracy:
         if profile.worker is not None and x
         else None
     )
-    off = [_off(profile, seen) for seen in samples]
-    known = [found for found in off if found is not None]
+    off = [found for seen in samples if (found := _off(profile, seen))]
+    if not off:
+        return Accuracy(instance=instance, worker=worker)
+    by_operator = np.array([[each.get(name, 0.0) for name in profile.operators] for each in off])
     return Accuracy(
         instance=instance,
         worker=worker,
-        total=float(np.mean([total for total, _ in known])) if known else None,
-        weighted=float(np.mean([each for _, each in known])) if known else None,
+        total=float(np.abs(by_operator.sum(axis=1)).mean()),
+        weighted=float(np.abs(by_operator).sum(axis=1).mean()),
+        drift=float(np.abs(by_operator.mean(axis=0)).sum()),
     )
 
 
-def _off(profile: Profile, seen: Snapshot) -> tuple[float, float] | None:
-    """By what part of the measured CPU the estimate of all operators, and those of single ones, are off in one sample."""
-    errors: list[float] = []
+def _off(profile: Profile, seen: Snapshot) -> dict[str, float]:
+    """By how much the estimate of each operator is off in one sample, as a part of the CPU that all were measured to need."""
+    errors: dict[str, float] = {}
     measured = 0.0
     for o in seen.operators:
         found = [
@@ -129,11 +134,9 @@ def _off(profile: Profile, seen: Snapshot) -> tuple[float, float] | None:
             if o.name in profile.instance and one.rows_per_s is not None and one.cores is not None
         ]
         cores = sum(cores for _, cores in found)
-        errors.append(sum(cores for cores, _ in found) - cores)
+        errors[o.name] = sum(estimated for estimated, _ in found) - cores
         measured += cores
-    if measured <= 0:
-        return None
-    return abs(sum(errors)) / measured, sum(map(abs, errors)) / measured
+    return {name: error / measured for name, error in errors.items()} if measured > 0 else {}
 
 
 def _instance_points(samples: Sequence[Snapshot], operator: str) -> tuple[list[float], list[float]]:

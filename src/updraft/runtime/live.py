@@ -158,12 +158,14 @@ class LiveTopology:
     def end_batch(self, batch: int, *, committed: bool, seconds: float = 0.0, rows: int = 0) -> None:
         """The batch is over; nothing of a batch that failed counts."""
         course = self._course
+        change = course.change
+        # Looked at while nobody can switch: a plan that comes right after this batch was not this batch's.
+        switched = change is not None and change.phase is Phase.PROMOTED
         course.in_batch.release()
         if not committed:
             return
         course.pace.brought(rows)
-        change = course.change
-        if change is not None and change.phase is Phase.PROMOTED:
+        if change is not None and switched:
             with course.turn:
                 change.switched(seconds)
                 self._preparing.tell(change, BatchCommitted(batch=batch))

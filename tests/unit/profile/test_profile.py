@@ -37,6 +37,8 @@ def test_what_was_learnt_is_what_is_true(measured: tuple[BatchMetrics, ...]) -> 
     assert accuracy.total is not None
     assert accuracy.weighted is not None
     assert accuracy.total <= accuracy.weighted < 0.03
+    assert accuracy.drift is not None
+    assert accuracy.drift <= accuracy.weighted
     assert profile.selectivity["split", "count"].mean == pytest.approx(4.0, rel=0.02)
     assert profile.selectivity["lines", "split"].mean == pytest.approx(1.0, rel=0.02)
     assert profile.instance_cores("split", 100.0) == pytest.approx(0.09, rel=0.05)

@@ -5,12 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.unit.runtime.running import Job, Run
 
 from updraft.control import ChangeRefused, Drain, Journal, Outcome, Rescale, UnknownChange
+
+
+@dataclass
+class HeldAs:
+    """A lock whose release gives somebody else the time to act before it returns."""
+
+    lock: threading.Lock
+    release: Callable[[], None]
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return self.lock.acquire(blocking)
+
+    def locked(self) -> bool:
+        return self.lock.locked()
 
 
 def until(what: Callable[[], bool]) -> None:
@@ -56,6 +71,32 @@ def test_a_running_batch_keeps_its_plan_and_the_next_one_has_the_new_one() -> No
     run.checkpoint.commit(1)
     run.live.end_batch(1, committed=True, seconds=0.5)
     assert run.live.wait(change, 10)["added_delay_ms"] is not None
+    run.live.close()
+
+
+def test_a_plan_that_comes_right_after_a_batch_is_not_charged_with_it() -> None:
+    run = Run()
+    run.run_batch()  # what is usual
+    run.live.begin_batch(1)
+    change = rescaled(run, 3)
+    course = run.live._course
+    until(lambda: course.change is not None and course.change.is_near)
+    free = course.in_batch.release
+
+    def switched_meanwhile() -> None:
+        free()
+        until(lambda: parallelism(run) == 3)
+
+    course.in_batch = HeldAs(course.in_batch, switched_meanwhile)  # type: ignore[assignment]
+    run.checkpoint.commit(1)
+    run.live.end_batch(1, committed=True, seconds=5.0)
+    assert run.live.change(change)["outcome"] == "running"
+    course.in_batch = course.in_batch.lock  # type: ignore[attr-defined]
+    run.batch = 2
+    run.run_batch()
+    found = run.live.wait(change, 10)
+    assert found["outcome"] == "done"
+    assert found["added_delay_ms"] < 1_000
     run.live.close()
 
 
