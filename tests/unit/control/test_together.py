@@ -20,7 +20,7 @@ class World:
         self.scenes: dict[str, Scene] = {}
         for name, wants in (("a", one), ("b", other)):
             found = scene(wants, workers=workers, parallelism=workers)
-            found.loop._ask_workers = lambda total, name=name: self.together.ask_workers(name, total)  # type: ignore[assignment,misc]
+            found.loop.pursuit.ask_workers = lambda total, name=name: self.together.ask_workers(name, total)  # type: ignore[misc]
             self.scenes[name] = found
             self.together._loops[name] = found.loop
 
