@@ -18,6 +18,9 @@ from updraft.predict.series import Method, Series
 LONGEST = 60  # slots that are compared
 SHORTEST = 5
 ALIKE = 0.25  # mean difference, relative to the level, up to which two stretches are the same thing again
+AS_GOOD = (
+    0.02  # of the mean of the earlier course, by which a stretch may be less alike than the most alike one
+)
 KEEP_SLOTS = 8_640  # of an earlier course: a day of slots of ten seconds
 
 
@@ -45,16 +48,18 @@ def history_of(batches: Sequence[BatchMetrics], slot_s: float) -> Series | None:
 
 
 def recalled(past: Series) -> Method:
-    """What followed the stretch of `past` that is most like the present; nothing if none is."""
+    """What followed the stretch of `past` that is most like the present; nothing if none is. While nothing has happened yet
+    many are: then the one as long after the begin of `past` as now is after the begin of the series."""
     course = past.array()
 
     def forecast(series: Series, ahead: int) -> tuple[float, ...] | None:
-        recent = series.array()[-LONGEST:]
+        known = series.array()
+        recent = known[-LONGEST:]
         # At least one slot must have followed.
         recent = recent[-max(SHORTEST, min(len(recent), len(course) - 1)) :]
         if len(recent) < SHORTEST or len(course) <= len(recent):
             return None
-        at = _most_alike(course, recent)
+        at = _most_alike(course, recent, len(known) - len(recent))
         if at is None:
             return None
         followed = course[at : at + ahead].tolist()
@@ -63,10 +68,12 @@ def recalled(past: Series) -> Method:
     return forecast
 
 
-def _most_alike(course: NDArray[np.float64], recent: NDArray[np.float64]) -> int | None:
-    """Where the stretch most like `recent` ends."""
+def _most_alike(course: NDArray[np.float64], recent: NDArray[np.float64], rather: int) -> int | None:
+    """Where the stretch most like `recent` ends; `rather`: begin of the one that is preferred if it is as good."""
     windows = np.lib.stride_tricks.sliding_window_view(course[:-1], len(recent))
     apart = np.abs(windows - recent).mean(axis=1)
-    level = max(float(np.abs(recent).mean()), 1e-9)
     best = int(apart.argmin())
+    if rather < len(apart) and apart[rather] <= apart[best] + AS_GOOD * float(np.abs(course).mean()):
+        best = rather
+    level = max(float(np.abs(recent).mean()), 1e-9)
     return best + len(recent) if apart[best] <= ALIKE * level else None

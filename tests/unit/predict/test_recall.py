@@ -30,6 +30,23 @@ def test_a_noisy_course_is_recognised(seed: int) -> None:
     assert min(found[2:]) > 80
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_before_anything_happened_the_same_age_counts(seed: int) -> None:
+    """A first low that is longer than the others, as when a run warms up: any part of a low looks like any other."""
+    random = np.random.default_rng(seed)
+    course = np.array([15.0] * 6 + SQUARE)
+    past, now = (course * random.uniform(0.95, 1.05, len(course)) for _ in range(2))
+    method = recalled(series(past))
+    for age in range(5, 24):  # the rise is after 26 slots
+        found = method(series(now[:age]), 3)
+        assert found is not None
+        assert max(found) < 20, age
+    for age in (24, 25):
+        found = method(series(now[:age]), 3)
+        assert found is not None
+        assert max(found) == pytest.approx(100.0, rel=0.06)
+
+
 def test_nothing_is_recalled_of_what_never_was() -> None:
     method = recalled(series(SQUARE))
     assert method(series([400.0] * 10), 3) is None
