@@ -24,6 +24,7 @@ def _values(snapshot: Snapshot) -> Iterator[tuple[str, float | None]]:
     yield "pressure", snapshot.pressure
     yield "usual_pressure", snapshot.usual_pressure
     yield "usual_rows_per_s", snapshot.usual_rows_per_s
+    yield "usual_batch_rows", snapshot.usual_batch_rows
     yield "source_s_per_row", snapshot.source_s_per_row
     yield "change_cost_s", snapshot.change_cost_s
     for worker in snapshot.workers:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from updraft.monitor.measure import (
     Sums,
@@ -135,6 +136,7 @@ def snapshot_of(
         pressure=pressure,
         usual_pressure=spent_on_rows_s(costs.batches, fixed) / costs.seconds if costs.batches else None,
         usual_rows_per_s=sum(b.rows_in for b in costs.batches) / costs.seconds if costs.batches else None,
+        usual_batch_rows=float(median(b.rows_in for b in costs.batches)) if costs.batches else None,
         source_s_per_row=source_s_per_row(costs.batches, fixed.get("")),
         source_partitions=max((len(b.sources) for b in found.batches), default=0),
         change_cost_s=change_cost_s(known),

@@ -23,6 +23,7 @@ from updraft.policy.skew import heaviest_task
 
 MOST_CORRECTION = 4.0
 _LITTLE, _MUCH = 0.1, 0.5  # of the time is spent on rows
+_FEW = 0.1  # times as many rows in a batch as when there was much to do: what they cost says nothing about such batches
 
 
 class Estimator(Protocol):
@@ -192,7 +193,7 @@ def as_when_busy(snapshot: Snapshot, memory: Memory) -> Snapshot:
     of the rows a row costs more and seems to wait for nothing, and the rise after a quiet time would first be met with
     twice the workers it needs, or half of them."""
     busy, pressure = memory.busy, _pressure(snapshot)[0]
-    if busy is None or pressure is None or pressure >= _MUCH:
+    if busy is None or pressure is None or (pressure >= _MUCH and not _little(snapshot, memory)):
         return snapshot
     return replace(
         snapshot,
@@ -216,7 +217,7 @@ def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings, mem
     """By how much reality is slower than the estimate for what runs now; 1: it is not. While there is little to do that cannot
     be told, and what was seen when there was more still holds."""
     found = _slowness(snapshot, estimator, settings, _LITTLE if memory.busy is None else _MUCH)
-    if found is None:
+    if found is None or _little(snapshot, memory):
         return 1.0 if memory.busy is None else memory.busy.slowness
     return found
 
@@ -224,7 +225,7 @@ def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings, mem
 def learnt(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory: Memory) -> Memory:
     """The memory with what rows cost now, if they take much of the time."""
     slowness = _slowness(snapshot, estimator, settings, _MUCH)
-    if slowness is None:
+    if slowness is None or _little(snapshot, memory):
         return memory
     overheads = [w.overhead_cores for w in snapshot.workers if w.overhead_cores is not None]
     busy = Costs(
@@ -232,8 +233,17 @@ def learnt(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory:
         source_s_per_row=snapshot.source_s_per_row,
         overhead_cores=sum(overheads) / len(overheads) if overheads else None,
         slowness=slowness,
+        batch_rows=snapshot.usual_batch_rows,
     )
     return replace(memory, busy=busy)
+
+
+def _little(snapshot: Snapshot, memory: Memory) -> bool:
+    """Whether batches are so small that time spent on rows can hardly be told from what any batch costs, and who cannot keep
+    up has large ones."""
+    now = snapshot.usual_batch_rows
+    then = memory.busy.batch_rows if memory.busy is not None else None
+    return now is not None and then is not None and now < _FEW * then
 
 
 def _pressure(snapshot: Snapshot) -> tuple[float | None, float | None]:

@@ -116,6 +116,7 @@ class Snapshot:
     pressure: float | None = None  # share of the time spent on rows; 1.0: saturated
     usual_pressure: float | None = None  # the same over a longer time, as costs are; None: as above
     usual_rows_per_s: float | None = None  # that were worked on in that time
+    usual_batch_rows: float | None = None  # of a batch of that time
     source_s_per_row: float = 0.0  # time of the source stage per input row, on the workers there are
     source_partitions: int = (
         0  # into which that stage is divided; 0: not known, it takes as long on any number of workers
@@ -207,6 +208,7 @@ class Change:
     after: Configuration
     rows_per_s: float | None
     busy_s_per_row: float | None
+    planned_rows_per_s: float | None = None  # what it was made for: rows that wait, or are expected, too
     stressed: bool  # something had to be done: saturated or backlog growing
     seen_s: float | None = None  # when the new configuration was first seen running
 
@@ -229,6 +231,7 @@ class Costs:
     source_s_per_row: float
     overhead_cores: float | None
     slowness: float
+    batch_rows: float | None = None  # of the batches it was seen in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

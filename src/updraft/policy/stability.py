@@ -144,9 +144,10 @@ def held_back(
 
 
 def _other_load(snapshot: Snapshot, memory: Memory, settings: Settings) -> bool:
-    before = memory.change.rows_per_s if memory.change is not None else None
-    if before is None or snapshot.input_rows_per_s is None:
+    change = memory.change
+    if change is None or change.rows_per_s is None or snapshot.input_rows_per_s is None:
         return False
+    before = max(change.rows_per_s, change.planned_rows_per_s or 0.0)
     tolerance = settings.stability.tolerance
     return snapshot.input_rows_per_s > before * (1 + tolerance) / (1 - tolerance)
 

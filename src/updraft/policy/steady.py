@@ -57,7 +57,7 @@ def _concluded(
     shares_changed = dict(wanted.shares) != dict(memory.shares)
     if changed:
         memory = regretted(snapshot, allowed, wanted.expected.get("rows_per_s"), memory)
-        memory = _changed(snapshot, allowed, memory, settings)
+        memory = _changed(snapshot, allowed, memory, settings, wanted.expected.get("rows_per_s"))
     return replace(
         wanted.of(allowed),
         reasons=(*wanted.reasons, *reasons, *((f"waiting for {allowed}",) if waiting else ())),
@@ -68,7 +68,9 @@ def _concluded(
     )
 
 
-def _changed(snapshot: Snapshot, after: Configuration, memory: Memory, settings: Settings) -> Memory:
+def _changed(
+    snapshot: Snapshot, after: Configuration, memory: Memory, settings: Settings, planned: float | None
+) -> Memory:
     now_s = snapshot.taken_at_s
     more = after.workers > len(snapshot.workers)
     change = Change(
@@ -77,6 +79,7 @@ def _changed(snapshot: Snapshot, after: Configuration, memory: Memory, settings:
         after=after,
         rows_per_s=snapshot.input_rows_per_s,
         busy_s_per_row=snapshot.busy_s_per_row,
+        planned_rows_per_s=planned,
         stressed=stressed(snapshot, settings),
     )
     return replace(

@@ -45,7 +45,7 @@ def sized(
 ) -> Decision:
     """A decision that says what it expects, and what even it cannot satisfy."""
     settings = sizer.settings
-    found = estimate(snapshot, sizer.estimator, wanted, load.rows_per_s, settings)
+    found = estimate(sizer.snapshot, sizer.estimator, wanted, load.rows_per_s, settings)
     time = found.time * sizer.correction
     slack = 1 + settings.stability.tolerance / 2
     unmet = []

@@ -70,6 +70,29 @@ def test_step_to_four_times_the_load_takes_at_most_three_changes(name: str) -> N
     assert len(world.changes) == calm
 
 
+def test_a_rise_that_a_change_was_made_for_is_no_reason_for_another() -> None:
+    """The mean of the period in which it was noticed is neither what was nor what came; the change was made for what came."""
+    world = World()
+    world.rounds([100.0] * 12)
+    risen = replace(world.measure(300.0), latest_rows_per_s=900.0)
+    first = policy("symbiotic").decide(risen, None, world.memory, world.settings)
+    assert first.changed
+    half, whole, more = (
+        policy("symbiotic").decide(
+            replace(world.measure(load), taken_at_s=risen.taken_at_s + 5), None, first.memory, dearer
+        )
+        for load, dearer in (
+            (300.0, world.settings),
+            (900.0, replace(world.settings, core_max=0.4)),  # now it looks as if more were needed
+            (2_500.0, world.settings),
+        )
+    )
+    assert not half.changed
+    assert not whole.changed
+    assert "waiting for" in whole.blocked[0]
+    assert more.changed
+
+
 def test_symbiotic_finds_the_plan_of_a_step_in_one_change() -> None:
     world = World()
     world.rounds([100.0] * 12)

@@ -172,3 +172,42 @@ def test_costs_of_rows_are_remembered_through_a_quiet_time() -> None:
     # Nothing is known yet.
     assert as_when_busy(quiet, Memory()) == quiet
     assert correction(quiet, estimator, SETTINGS, Memory()) == 1.0
+
+
+def test_few_rows_in_a_batch_tell_no_costs_however_busy_it_looks() -> None:
+    estimator = estimator_of(busy(rows_per_s=600.0), SETTINGS)
+    saturated = replace(
+        busy(rows_per_s=600.0), usual_pressure=1.0, usual_rows_per_s=300.0, usual_batch_rows=5_000.0
+    )
+    memory = learnt(saturated, estimator, SETTINGS, Memory())
+    (dear,) = busy(rows_per_s=30.0).operators
+    small = replace(
+        busy(rows_per_s=30.0),
+        operators=(replace(dear, cpu_s_per_row=0.02),),
+        usual_pressure=0.6,
+        usual_rows_per_s=30.0,
+        usual_batch_rows=300.0,
+    )
+    assert as_when_busy(small, memory).operators[0].cpu_s_per_row == saturated.operators[0].cpu_s_per_row
+    assert correction(small, estimator, SETTINGS, memory) == correction(
+        saturated, estimator, SETTINGS, memory
+    )
+    assert learnt(small, estimator, SETTINGS, memory) == memory
+    # Who cannot keep up has large batches: then rows have become dearer.
+    large = replace(small, usual_batch_rows=4_000.0)
+    assert as_when_busy(large, memory) == large
+    assert learnt(large, estimator, SETTINGS, memory) != memory
+
+
+@pytest.mark.parametrize("name", ["symbiotic", "updraft"])
+def test_what_is_expected_of_a_plan_is_computed_from_the_costs_it_was_chosen_by(name: str) -> None:
+    saturated = replace(
+        busy(rows_per_s=600.0), usual_pressure=1.0, usual_rows_per_s=600.0, source_s_per_row=1e-5
+    )
+    memory = learnt(saturated, estimator_of(saturated, SETTINGS), SETTINGS, Memory())
+    quiet = replace(
+        busy(rows_per_s=600.0), usual_pressure=0.1, usual_rows_per_s=30.0, source_s_per_row=1e-3
+    )  # a rise that nobody has measured the costs of yet
+    found = policy(name).decide(quiet, None, memory, SETTINGS)
+    assert found.expected["time"] <= SETTINGS.core_max * 1.05
+    assert not found.unmet
