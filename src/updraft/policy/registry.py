@@ -28,16 +28,17 @@ class Policy:
     decide: Decide
     proactive: bool | None = None  # None: as set
     enforces: bool = False  # it decides by CPU shares: a run enforces them without being asked to
-    scale_in_after_s: float | None = None  # at most so long, as its scale-ins cost little; None: as set
+    scale_in_part: float = 1.0  # of the time that less must be enough elsewhere, as its scale-ins cost little
 
     def settings(self, settings: Settings) -> Settings:
         """The settings this policy runs with."""
         if self.proactive is not None:
             settings = replace(settings, proactive=self.proactive)
-        if self.scale_in_after_s is not None:
-            after_s = min(self.scale_in_after_s, settings.stability.scale_in_after_s)
-            settings = replace(settings, stability=replace(settings.stability, scale_in_after_s=after_s))
-        return settings
+        rules = settings.stability
+        return replace(
+            settings,
+            stability=replace(rules, scale_in_after_s=rules.scale_in_after_s * self.scale_in_part),
+        )
 
 
 _KNOWN = (
@@ -69,7 +70,7 @@ _KNOWN = (
         name="updraft",
         summary="our own: the fewest workers for the near future, with an instance on every core of them",
         decide=updraft.with_moves(steadied(updraft.decide)),
-        scale_in_after_s=30.0,
+        scale_in_part=0.5,
     ),
 )
 

@@ -211,3 +211,10 @@ def test_what_is_expected_of_a_plan_is_computed_from_the_costs_it_was_chosen_by(
     found = policy(name).decide(quiet, None, memory, SETTINGS)
     assert found.expected["time"] <= SETTINGS.core_max * 1.05
     assert not found.unmet
+
+
+def test_it_gives_back_in_half_the_time_of_others_whatever_that_is() -> None:
+    for usual_s in (60.0, 9.0):
+        settings = replace(SETTINGS, stability=replace(SETTINGS.stability, scale_in_after_s=usual_s))
+        assert policy("symbiotic").settings(settings).stability.scale_in_after_s == usual_s
+        assert policy("updraft").settings(settings).stability.scale_in_after_s == usual_s / 2
