@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.table import Table
 
-from updraft.bench.elastic_loads import LOADS
+from updraft.bench.elastic_loads import LOADS, seconds_of
 from updraft.bench.framework import Bench, Outcome
 from updraft.bench.side import SideFailed
 from updraft.cluster import local_cluster, quick_start
@@ -39,7 +39,7 @@ _ROW_S = 200.0  # of a row beyond its load: warm-up, drain, workers that come an
 
 
 def run(bench: Bench) -> Outcome:
-    """All rows that were asked for: `--app`, `--load`, `--policy` choose parts, `--seconds` the length of a run."""
+    """All rows that were asked for: `--app`, `--load`, `--policy` choose parts, `--seconds` the length of every run."""
     apps = _chosen(bench, "app", APPS, ("sentiment",) if bench.quick else ("topk", "sentiment"))
     loads = _chosen(
         bench, "load", LOADS, ("step",) if bench.quick else ("stair", "step", "square", "sine", "season")
@@ -47,7 +47,8 @@ def run(bench: Bench) -> Outcome:
     known = (*STATIC, *(name for name in POLICIES if name != "static"))
     usual = (*STATIC, "joint", "symbiotic", "symbiotic-proactive", "updraft")
     policies = _chosen(bench, "policy", known, ("symbiotic",) if bench.quick else usual)
-    seconds = float(str(bench.options.get("seconds") or (30 if bench.quick else 240)))
+    asked = bench.options.get("seconds") or (30 if bench.quick else None)
+    seconds = {load: seconds_of(load) if asked is None else float(str(asked)) for load in loads}
     rows: list[dict[str, Any]] = []
     missing: list[str] = []
     classes = quick_start(say=bench.say)
@@ -71,7 +72,12 @@ def _chosen(bench: Bench, option: str, known: Sequence[str], usual: Sequence[str
 
 
 def _rows(
-    bench: Bench, master: str, app: str, loads: Sequence[str], policies: Sequence[str], seconds: float
+    bench: Bench,
+    master: str,
+    app: str,
+    loads: Sequence[str],
+    policies: Sequence[str],
+    seconds: Mapping[str, float],
 ) -> tuple[list[dict[str, Any]], str]:
     """The rows of an application, and why some are missing."""
     told = bench.scratch / f"{app}.rows"
@@ -87,15 +93,14 @@ def _rows(
         "measure_several": not bench.quick,
         "warm_batches": 2 if bench.quick else 4,
         "warm_s": 6 if bench.quick else 12,
-        "seconds": seconds,
         "seed": bench.seed,
-        "rows": [[load, policy] for load in loads for policy in policies],
+        "rows": [[load, policy, seconds[load]] for load in loads for policy in policies],
         "told": str(told),
     }
     failure = ""
     with _saying(bench, told):
         try:
-            limit_s = _ROW_S + (seconds + _ROW_S) * len(request["rows"])
+            limit_s = _ROW_S + sum(row_s + _ROW_S for _, _, row_s in request["rows"])
             bench.side("updraft.bench.elastic_side:elastic", request, timeout_s=limit_s)
         except SideFailed as error:
             failure = str(error)

@@ -18,6 +18,12 @@ NOISE = 0.2
 NOISE_EVERY_S = 2.0
 
 
+def seconds_of(name: str) -> float:
+    """How long a load lasts unless that is asked for. `square` and `season` have three periods, `rise` is followed by five
+    minutes of a steady load."""
+    return {"square": 240.0, "season": 240.0, "rise": 360.0, "noise": 300.0, "steady": 300.0}.get(name, 150.0)
+
+
 def schedule_of(name: str, peak_per_s: float, seconds: float, *, seed: int = 1) -> Schedule:
     """A load by name. `phases`: paper 1's five, of which the third is the peak; `steady` and `noise`: half of the peak."""
     low = LOW * peak_per_s

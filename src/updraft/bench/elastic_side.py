@@ -92,9 +92,9 @@ def elastic(request: dict[str, Any]) -> dict[str, Any]:
         # how the load went in its first row.
         known = scratch / ("several" if request["measure_several"] else "one")
         earlier: dict[str, Path] = {}
-        for load, policy in request["rows"]:
+        for load, policy, seconds in request["rows"]:
             row, checkpoint = _row(
-                session, request, application, load, policy, peak, most, known, earlier.get(load)
+                session, request, application, load, seconds, policy, peak, most, known, earlier.get(load)
             )
             earlier.setdefault(load, checkpoint)
             speeds = {"one_node_rows_per_s": round(speed, 1), "peak_nodes_rows_per_s": round(together, 1)}
@@ -129,6 +129,7 @@ def _row(
     request: dict[str, Any],
     application: Application,
     load_name: str,
+    seconds: float,
     policy: str,
     peak: float,
     most_rows: int,
@@ -147,7 +148,7 @@ def _row(
         request["warm_batches"] * workers,
         request["rows_per_batch"],
     )
-    schedule = schedule_of(load_name, peak, request["seconds"], seed=request["seed"])
+    schedule = schedule_of(load_name, peak, seconds, seed=request["seed"])
     load = Load(
         generator=application.generator,
         schedule=constant(max(1.0, schedule.pieces[0].start_per_s), warm_s) + schedule,
