@@ -9,7 +9,8 @@ instance, only if it gains more than a threshold. Else nothing. The move is the 
 Deviations: the paper gives no limits for the classes, they are settings; a move that would make its target high, or that
 takes less than half the mean instance from a high worker, is not considered; an instance that moved does not move again for
 `settle_s`, measurements need time to follow; the threshold is a share of all traffic, so that it holds at every load; where all
-moves gain nothing because traffic is symmetric, one is made all the same, or nothing would ever begin.
+moves gain nothing because traffic is symmetric, one is made all the same, or nothing would ever begin; where no worker is low
+enough, one that makes the busiest clearly less busy is made all the same: here a batch lasts as long as its slowest worker.
 Stateful instances move like others: migration here keeps their state.
 """
 
@@ -95,6 +96,9 @@ class OnlineSettings:
     symmetric: float = 0.3  # of all traffic between nodes: so much may be symmetric, and a start is made
     sideways: float = 0.01  # of all traffic: what that first move may cost
     relief: float = 0.5  # of the mean instance: what a move off a high worker must take from it
+    evener: float = (
+        0.1  # of the busiest worker's load: so much less must the busier of the two have where none is low
+    )
     settle_s: float = 30.0
 
 
@@ -143,9 +147,11 @@ def decide_online(
     match bool(high), bool(low):
         case True, True:
             case, move = OnlineCase.BALANCE, _balance(view, high, low, memory, settings)
+            move = move or _even(view, high, workers, memory, settings)
             why = "no instance of it can go to a low worker without making that one high"
         case True, False:
-            case, move, why = OnlineCase.WARN, None, ""
+            move, why = _even(view, high, workers, memory, settings), ""
+            case = OnlineCase.WARN if move is None else OnlineCase.BALANCE
         case False, True:
             case, move = OnlineCase.COMMUNICATE, _communicate(view, low, memory, settings)
             why = f"no move saves more than {settings.threshold:.1%} of the traffic"
@@ -185,18 +191,49 @@ def _balance(
     settings: OnlineSettings,
 ) -> OnlineMove | None:
     """Algorithm 1. Of moves that save the same, the one that brings the two workers closest together."""
-    source = max(high, key=_load)  # the first of equals
+    movable = _movable(view, _busiest(high), memory, settings)
+    return _best(view, movable, _least_loaded(low), settings, least_asc=-math.inf)
+
+
+def _even(
+    view: OnlineView,
+    high: Sequence[OnlineWorker],
+    workers: Sequence[OnlineWorker],
+    memory: OnlineMemory,
+    settings: OnlineSettings,
+) -> OnlineMove | None:
+    """Off the busiest worker, if the busier of the two then has clearly less than it has now."""
+    source = _busiest(high)
+    others = [worker for worker in workers if worker.id != source.id and worker.cpu is not None]
+    if source.cpu is None or not others:
+        return None
+    enough = replace(settings, high_cpu=(1 - settings.evener) * source.cpu)
+    freeing = [
+        instance
+        for instance in _movable(view, source, memory, settings)
+        if (instance.cpu_cores or 0.0) / max(1, source.cores) >= settings.evener * source.cpu
+    ]
+    return _best(view, freeing, _least_loaded(others), enough, least_asc=-math.inf)
+
+
+def _busiest(high: Sequence[OnlineWorker]) -> OnlineWorker:
+    return max(high, key=_load)  # the first of equals
+
+
+def _movable(
+    view: OnlineView, source: OnlineWorker, memory: OnlineMemory, settings: OnlineSettings
+) -> list[OnlineInstance]:
+    """Instances that may leave the worker, and are worth it."""
     here = [instance for instance in view.instances if instance.worker == source.id]
     known = [instance.cpu_cores for instance in here if instance.cpu_cores is not None]
     least = settings.relief * sum(known) / len(known) if known else 0.0
-    movable = [
+    return [
         instance
         for instance in here
         if len(here) > 1  # moving the only instance of a worker moves the overload with it
         and instance.key not in memory.moved_at_s
         and (instance.cpu_cores is None or instance.cpu_cores >= least)
     ]
-    return _best(view, movable, _least_loaded(low), settings, least_asc=-math.inf)
 
 
 def _communicate(

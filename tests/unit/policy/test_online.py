@@ -82,6 +82,23 @@ def test_balancing_leaves_small_instances_and_never_makes_its_target_high() -> N
     assert stuck.unmet == ("workers a1 are overloaded and no other can help; add a worker",)
 
 
+def test_where_no_worker_is_low_the_busiest_is_made_clearly_less_busy() -> None:
+    """Five hot instances here and three there: the batch lasts as long as the five."""
+
+    def hot(here: int, there: int) -> OnlineView:
+        return view(
+            [worker("a1", 0.2 * here), worker("b1", 0.2 * there + 0.05)],
+            [instance("op", index, "a1" if index < here else "b1", 0.2) for index in range(here + there)],
+        )
+
+    found = decide_online(hot(5, 3))
+    assert found.case is OnlineCase.BALANCE
+    assert found.move is not None
+    assert found.move.to_worker == "b1"
+    assert decide_online(hot(4, 4)).move is None  # as even as it gets
+    assert decide_online(replace(hot(5, 3), instances=hot(5, 3).instances[:1])).move is None
+
+
 def test_high_without_low_warns() -> None:
     found = decide_online(view([worker("a1", 0.95), worker("b1", 0.7)], [instance("op", 0, "a1")]))
     assert (found.case, found.move) == (OnlineCase.WARN, None)
