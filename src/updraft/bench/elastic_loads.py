@@ -21,7 +21,7 @@ NOISE_EVERY_S = 2.0
 def seconds_of(name: str) -> float:
     """How long a load lasts unless that is asked for. `square` and `season` have three periods, `rise` is followed by five
     minutes of a steady load."""
-    return {"square": 240.0, "season": 240.0, "rise": 360.0, "noise": 300.0, "steady": 300.0}.get(name, 150.0)
+    return {"square": 240.0, "season": 240.0, "rise": 360.0}.get(name, 150.0)
 
 
 def schedule_of(name: str, peak_per_s: float, seconds: float, *, seed: int = 1) -> Schedule:
