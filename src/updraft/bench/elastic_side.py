@@ -47,7 +47,7 @@ def settings(max_workers: int) -> Settings:
     return Settings(
         max_workers=max_workers,
         provision_s=20.0,
-        lead_s=12.0,
+        lead_s=16.0,
         stability=Stability(
             rounds=6,
             settle_s=5.0,

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
 from updraft.control.decisions import (
@@ -39,7 +40,7 @@ from updraft.policy.model import Memory, Snapshot
 from updraft.policy.registry import Policy, policy
 from updraft.policy.settings import Settings
 from updraft.predict.network import Network
-from updraft.predict.outlook import Outlook
+from updraft.predict.outlook import AHEAD, Outlook
 
 log = logging.getLogger("updraft.control")
 
@@ -95,7 +96,11 @@ class ControlLoop:
         self._steering = Steering(
             memory=Memory(busy=past.costs),
             outlook=Outlook(
-                slot_s=options.period_s, use=options.forecast, network=options.network, past=past.course
+                slot_s=options.period_s,
+                ahead=max(AHEAD, ceil(self._settings.lead_s / options.period_s) + 1),
+                use=options.forecast,
+                network=options.network,
+                past=past.course,
             ),
         )
         self.pursuit = Pursuit(

@@ -139,6 +139,7 @@ def snapshot_of(
         usual_batch_rows=float(median(b.rows_in for b in costs.batches)) if costs.batches else None,
         source_s_per_row=source_s_per_row(costs.batches, fixed.get("")),
         source_partitions=max((len(b.sources) for b in found.batches), default=0),
+        plan_is_new=not any(b.batch_id > plan_since_batch for b in known),
         change_cost_s=change_cost_s(known),
         traffic=traffic_of(found),
         gaps=gaps,

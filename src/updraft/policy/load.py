@@ -16,9 +16,10 @@ from updraft.policy.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLoad:
-    """Rows per second to plan for, and how they came about."""
+    """Rows per second to plan for, and how they came about. `coming`: without what waits."""
 
     rows_per_s: float
+    coming_rows_per_s: float
     reason: str
 
 
@@ -38,7 +39,7 @@ def planned_load(snapshot: Snapshot, forecast: Forecast | None, settings: Settin
         reason += f", {expected:,.0f} rows/s expected ({forecast.method})"
     if catching_up > coming:
         reason += f", {waiting:,.0f} rows waiting"
-    return PlannedLoad(rows_per_s=max(coming, catching_up), reason=reason)
+    return PlannedLoad(rows_per_s=max(coming, catching_up), coming_rows_per_s=coming, reason=reason)
 
 
 def trusted_peak(forecast: Forecast | None, arriving: float, settings: Settings) -> float | None:

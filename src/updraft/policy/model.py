@@ -121,6 +121,7 @@ class Snapshot:
     source_partitions: int = (
         0  # into which that stage is divided; 0: not known, it takes as long on any number of workers
     )
+    plan_is_new: bool = False  # no batch of it was measured but the first, which is dearer than those to come
     change_cost_s: float | None = None  # delay that recent changes added, measured
     traffic: Mapping[tuple[InstanceId, InstanceId], float] = field(default_factory=dict)  # bytes per second
     gaps: tuple[str, ...] = ()  # what is missing, in words
@@ -208,7 +209,7 @@ class Change:
     after: Configuration
     rows_per_s: float | None
     busy_s_per_row: float | None
-    planned_rows_per_s: float | None = None  # what it was made for: rows that wait, or are expected, too
+    coming_rows_per_s: float | None = None  # what it was made for, if more was expected than measured
     stressed: bool  # something had to be done: saturated or backlog growing
     seen_s: float | None = None  # when the new configuration was first seen running
 

@@ -1,9 +1,10 @@
 """What became of the last change: judged once its effect is measured, rolled back if it made things worse, not repeated.
 
-Judged when a whole period was measured under the new configuration. Worse means, at a load no more than a tenth higher:
-nothing was added, it kept up before and does not now; or it could not keep up before, still cannot, and takes more time per
-row; or something was added and a row takes more time. A scale-in that the next change takes back at the same load counts as
-worse, too: estimates that depend on the configuration would swing for ever. No paper looks back at its decisions.
+Judged when a whole period, and more than the first batch, was measured under the new configuration. Worse means, at a load
+no more than a tenth higher: nothing was added, it kept up before and does not now; or it could not keep up before, still
+cannot, and takes more time per row; or something was added and a row takes more time. A scale-in that the next change takes
+back at the same load counts as worse, too: estimates that depend on the configuration would swing for ever. No paper looks
+back at its decisions.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def judge(snapshot: Snapshot, memory: Memory, settings: Settings) -> Verdict:
         return Verdict(memory=replace(memory, change=None))  # never applied (advice only, or refused)
     if snapshot.configuration != change.after:
         return Verdict(memory=replace(memory, change=None))  # somebody else changed it
-    if now_s - change.seen_s < snapshot.period_s or now_s - change.at_s < settings.stability.settle_s:
+    early = now_s - change.seen_s < snapshot.period_s or now_s - change.at_s < settings.stability.settle_s
+    if early or snapshot.plan_is_new:
         return Verdict(memory=memory)
     done = replace(memory, change=None)
     reason = _worse(snapshot, change, settings) if settings.stability.roll_back else ""

@@ -32,14 +32,15 @@ def remember(snapshot: Snapshot, wanted: Configuration, memory: Memory, settings
 
 
 def settling(
-    snapshot: Snapshot, wanted: Configuration, memory: Memory, settings: Settings
+    snapshot: Snapshot, wanted: Configuration, memory: Memory, settings: Settings, coming: float | None = None
 ) -> tuple[Configuration, str | None]:
     """One change at a time: until its effect is measured and judged, what is seen is the old configuration and the change
-    itself. Unless so much more arrives that it was made for another load: half of a step was seen, now all of it is."""
+    itself. Unless so much more arrives, or is expected (`coming`), that it was made for another load: half of a step was seen,
+    now all of it is."""
     since, change = _since_change(snapshot, memory), memory.change
     if since is None or (since >= settings.stability.settle_s and change is None):
         return wanted, None
-    if _other_load(snapshot, memory, settings):
+    if _other_load(snapshot, memory, settings, coming):
         return wanted, None
     if change is not None and change.seen_s is None:
         return change.after, f"waiting for {change.after}, decided {since:.0f} s ago"
@@ -126,10 +127,10 @@ TAKING_AWAY: tuple[Rule, ...] = (cooling_down, draining, lazy, paying)
 
 
 def held_back(
-    snapshot: Snapshot, wanted: Configuration, memory: Memory, settings: Settings
+    snapshot: Snapshot, wanted: Configuration, memory: Memory, settings: Settings, coming: float | None = None
 ) -> tuple[Configuration, tuple[str, ...]]:
     """What may be done now of what is wanted, and which rules held back the rest."""
-    kept, reason = settling(snapshot, wanted, memory, settings)
+    kept, reason = settling(snapshot, wanted, memory, settings, coming)
     if reason is not None:
         return kept, (reason,) if kept != wanted else ()
     blocked: list[str] = []
@@ -143,13 +144,14 @@ def held_back(
     return wanted, tuple(blocked)
 
 
-def _other_load(snapshot: Snapshot, memory: Memory, settings: Settings) -> bool:
+def _other_load(snapshot: Snapshot, memory: Memory, settings: Settings, coming: float | None) -> bool:
     change = memory.change
     if change is None or change.rows_per_s is None or snapshot.input_rows_per_s is None:
         return False
-    before = max(change.rows_per_s, change.planned_rows_per_s or 0.0)
+    before = max(change.rows_per_s, change.coming_rows_per_s or 0.0)
+    now = max(snapshot.input_rows_per_s, coming or 0.0)
     tolerance = settings.stability.tolerance
-    return snapshot.input_rows_per_s > before * (1 + tolerance) / (1 - tolerance)
+    return now > before * (1 + tolerance) / (1 - tolerance)
 
 
 def _since_change(snapshot: Snapshot, memory: Memory) -> float | None:

@@ -46,7 +46,8 @@ def _concluded(
     snapshot: Snapshot, wanted: Decision, settings: Settings, missing: tuple[str, ...]
 ) -> Decision:
     memory = remember(snapshot, wanted.configuration, wanted.memory, settings)
-    allowed, blocked = held_back(snapshot, wanted.configuration, memory, settings)
+    coming = wanted.expected.get("coming_rows_per_s")
+    allowed, blocked = held_back(snapshot, wanted.configuration, memory, settings, coming)
     if allowed != snapshot.configuration:
         again, memory = refused(snapshot, allowed, memory, settings)
         if again is not None:
@@ -57,7 +58,7 @@ def _concluded(
     shares_changed = dict(wanted.shares) != dict(memory.shares)
     if changed:
         memory = regretted(snapshot, allowed, wanted.expected.get("rows_per_s"), memory)
-        memory = _changed(snapshot, allowed, memory, settings, wanted.expected.get("rows_per_s"))
+        memory = _changed(snapshot, allowed, memory, settings, coming)
     return replace(
         wanted.of(allowed),
         reasons=(*wanted.reasons, *reasons, *((f"waiting for {allowed}",) if waiting else ())),
@@ -69,7 +70,7 @@ def _concluded(
 
 
 def _changed(
-    snapshot: Snapshot, after: Configuration, memory: Memory, settings: Settings, planned: float | None
+    snapshot: Snapshot, after: Configuration, memory: Memory, settings: Settings, coming: float | None
 ) -> Memory:
     now_s = snapshot.taken_at_s
     more = after.workers > len(snapshot.workers)
@@ -79,7 +80,7 @@ def _changed(
         after=after,
         rows_per_s=snapshot.input_rows_per_s,
         busy_s_per_row=snapshot.busy_s_per_row,
-        planned_rows_per_s=planned,
+        coming_rows_per_s=coming,
         stressed=stressed(snapshot, settings),
     )
     return replace(

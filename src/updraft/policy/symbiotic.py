@@ -70,6 +70,7 @@ def sized(
             "time": time,
             "worker_cpu": max(found.worker_cpu) if snapshot.workers else 0.0,
             "rows_per_s": load.rows_per_s,
+            "coming_rows_per_s": load.coming_rows_per_s,
         },
         memory=memory,
     )

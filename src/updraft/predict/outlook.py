@@ -20,12 +20,15 @@ TRAIN_EVERY = 60  # slots
 MOST_MISSED = 60  # slots without a round that count as a gap; beyond, history starts again
 
 
+AHEAD = 6  # slots that forecasts look ahead, if not more are needed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """A value: each round gives the next one. `train`: whether a network is fitted to the series now and then."""
 
     slot_s: float = 10.0
-    ahead: int = 6  # slots that forecasts look ahead
+    ahead: int = AHEAD
     use: str = AUTO
     train: bool = False
     seed: int = 1

@@ -149,3 +149,10 @@ def test_clock_that_went_back() -> None:
 def test_cost_of_changes_is_the_mean_of_the_last_three() -> None:
     batches = [batch(n, change_delay_s=float(n) if n % 5 == 0 else None) for n in range(20)]
     assert snapshot_of(batches, SHAPE, now_s=20.0).change_cost_s == pytest.approx((5 + 10 + 15) / 3)
+
+
+def test_a_plan_is_new_until_a_second_batch_of_it_was_measured() -> None:
+    batches = [batch(n) for n in range(10)]
+    assert snapshot_of(batches, SHAPE, now_s=10.0, plan_since_batch=9).plan_is_new
+    assert snapshot_of(batches, SHAPE, now_s=10.0, plan_since_batch=10).plan_is_new
+    assert not snapshot_of(batches, SHAPE, now_s=10.0, plan_since_batch=8).plan_is_new

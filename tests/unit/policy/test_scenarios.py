@@ -11,6 +11,7 @@ from tests.unit.policy.world import World, operator, snapshot
 from updraft.policy import (
     POLICIES,
     Configuration,
+    Decision,
     Forecast,
     Memory,
     Settings,
@@ -91,6 +92,46 @@ def test_a_rise_that_a_change_was_made_for_is_no_reason_for_another() -> None:
     assert not whole.changed
     assert "waiting for" in whole.blocked[0]
     assert more.changed
+
+
+def test_half_of_a_rise_was_expected_and_now_all_of_it_is() -> None:
+    world = World(name="symbiotic-proactive")
+    world.rounds([100.0] * 12)
+    settings = replace(world.settings, proactive=True)
+
+    def expected(peak: float, after_s: float, memory: Memory) -> Decision:
+        ahead = Forecast(method="recalled", rows_per_s=(peak,), slot_s=10.0, error=0.05)
+        seen = replace(world.measure(100.0), taken_at_s=world.clock() + after_s)
+        return policy("symbiotic-proactive").decide(seen, ahead, memory, settings)
+
+    half = expected(500.0, 10.0, world.memory)
+    assert half.changed
+    assert not expected(550.0, 12.0, half.memory).changed
+    whole = expected(900.0, 12.0, half.memory)
+    assert whole.changed
+    assert whole.configuration.more_anywhere(half.configuration)
+
+
+def test_the_first_batch_of_a_plan_is_no_measure_of_it() -> None:
+    world = World()
+    world.rounds([100.0] * 12)
+    decision = world.round(400.0)
+    assert decision.changed
+    at_s = world.clock()
+    saw = policy("symbiotic").decide(
+        replace(world.measure(400.0), taken_at_s=at_s + 15, plan_is_new=True),
+        None,
+        world.memory,
+        world.settings,
+    )
+    dearer = replace(world.settings, core_max=0.3)  # as if rows had become dearer
+
+    def later(plan_is_new: bool) -> Decision:
+        seen = replace(world.measure(400.0), taken_at_s=at_s + 60, plan_is_new=plan_is_new)
+        return policy("symbiotic").decide(seen, None, saw.memory, dearer)
+
+    assert not later(True).changed
+    assert later(False).changed
 
 
 def test_symbiotic_finds_the_plan_of_a_step_in_one_change() -> None:
