@@ -32,7 +32,14 @@ def run_side(function: str, request: dict[str, Any], *, scratch: Path, timeout_s
     answered.unlink(missing_ok=True)
     package_root = str(Path(updraft.bench.__file__).parents[2])
     python_path = os.pathsep.join(filter(None, (package_root, os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": python_path, "PYSPARK_PYTHON": sys.executable}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": python_path,
+        "PYSPARK_PYTHON": sys.executable,
+        # A side is killed when it has answered: what Spark and it leave in temporary directories goes with the benchmark's.
+        "TMPDIR": str(scratch),
+        "SPARK_LOCAL_DIRS": str(scratch),
+    }
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "updraft.bench.child", function, str(asked), str(answered)],
