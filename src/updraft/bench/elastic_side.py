@@ -31,7 +31,7 @@ from updraft.runtime.session import start_session
 from updraft.runtime.steered import METRICS_FILE
 
 PERIOD_S = 2.0
-BATCH_S = 2.0  # of one node's work is the most that a batch takes; without a limit a backlog makes one batch of minutes, and
+BATCH_S = 3.0  # of one node's work is the most that a batch takes; without a limit a backlog makes one batch of minutes, and
 # no plan changes within a batch
 # A node of 0.4 cores spends its first minute on compiling for speed that it never gets to use: without that, and with the
 # simplest collector, an executor is there after 6 s instead of 11. Any application may set this; all rows do.
