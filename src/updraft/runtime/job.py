@@ -107,7 +107,8 @@ class BatchJob:
             result.reports, senders=senders, slots=slots, cores=self._cores
         )
         self._last_bytes = received_bytes(result.reports)
-        self._reads_little = reading_share(result.reports) < _LITTLE
+        reading = reading_share(result.reports)
+        self._reads_little = self._reads_little if reading is None else reading < _LITTLE
         rows = sum(sum(report.rows_to_sinks.values()) for report in result.reports)
         self._leaves_output = result.overflowed or (self._leaves_output and rows > _FEW_ROWS)
         return result
@@ -203,6 +204,7 @@ class BatchJob:
         self._leaves_output = before._leaves_output
         self._try_whole = before._try_whole and not self._locations
         self._last_bytes = before._last_bytes
+        self._reads_little = before._reads_little
 
     def close(self) -> None:
         """Free what workers hold of this plan."""

@@ -18,6 +18,7 @@ from updraft.runtime.stage import StageCall
 
 LEAST_LIMIT_BYTES = 8 << 20
 MOST_LIMIT_BYTES = 256 << 20  # one task holds all of it
+TELLING_S = 0.5  # of work in a batch, from which on its parts say something about larger ones
 STAGE_S = 0.04  # what a further Spark stage costs, whatever it does
 
 
@@ -41,11 +42,16 @@ def received_bytes(reports: Iterable[Report]) -> int:
     return sum(report.bytes_in for report in reports if report.level == 0)
 
 
-def reading_share(reports: Iterable[Report]) -> float:
-    """The sources' part of the time that the instances and partitions of a batch took."""
+def reading_share(reports: Iterable[Report]) -> float | None:
+    """The sources' part of the time that the instances and partitions of a batch took; None: it was so little time that it was
+    spent on what a batch costs however few rows there are, of which reading has more than its part."""
     reports = list(reports)
     whole_s = sum(report.wall_s for report in reports)
-    return sum(report.wall_s for report in reports if report.level == 0) / whole_s if whole_s > 0 else 0.0
+    return (
+        sum(report.wall_s for report in reports if report.level == 0) / whole_s
+        if whole_s >= TELLING_S
+        else None
+    )
 
 
 def limit_bytes(last_bytes: int) -> int:

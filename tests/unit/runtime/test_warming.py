@@ -34,4 +34,5 @@ def test_a_rehearsed_exchange_has_an_empty_bundle_for_every_slot() -> None:
 
 def test_reading_is_the_sources_part_of_a_batch() -> None:
     assert reading_share([report(0, 0.1), report(0, 0.1), report(1, 1.8)]) == pytest.approx(0.1)
-    assert reading_share([]) == 0.0
+    assert reading_share([report(0, 0.2), report(1, 0.2)]) is None  # a quiet time tells nothing
+    assert reading_share([]) is None
