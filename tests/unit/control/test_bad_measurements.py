@@ -24,6 +24,7 @@ def bad(value: float) -> dict[str, Snapshot]:
         "input_rows_per_s": replace(good, input_rows_per_s=value),
         "pressure": replace(good, pressure=value),
         "usual_pressure": replace(good, usual_pressure=value),
+        "usual_batch_rows": replace(good, usual_batch_rows=value),
         "usual_rows_per_s": replace(good, usual_rows_per_s=value),
         "overhead_cores": replace(
             good, workers=(replace(good.workers[0], overhead_cores=value), *good.workers[1:])
