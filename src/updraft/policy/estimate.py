@@ -193,7 +193,7 @@ def as_when_busy(snapshot: Snapshot, memory: Memory) -> Snapshot:
     of the rows a row costs more and seems to wait for nothing, and the rise after a quiet time would first be met with
     twice the workers it needs, or half of them."""
     busy, pressure = memory.busy, _pressure(snapshot)[0]
-    if busy is None or pressure is None or (pressure >= _MUCH and not _little(snapshot, memory)):
+    if busy is None or pressure is None or (pressure >= _MUCH and not _small_batches(snapshot, memory)):
         return snapshot
     return replace(
         snapshot,
@@ -216,16 +216,16 @@ def _less(now: float | None, then: float | None) -> float | None:
 def correction(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory: Memory) -> float:
     """By how much reality is slower than the estimate for what runs now; 1: it is not. While there is little to do that cannot
     be told, and what was seen when there was more still holds."""
-    found = _slowness(snapshot, estimator, settings, _LITTLE if memory.busy is None else _MUCH)
-    if found is None or _little(snapshot, memory):
+    found = _slowness(snapshot, estimator, settings, memory, _LITTLE if memory.busy is None else _MUCH)
+    if found is None:
         return 1.0 if memory.busy is None else memory.busy.slowness
     return found
 
 
 def learnt(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory: Memory) -> Memory:
     """The memory with what rows cost now, if they take much of the time."""
-    slowness = _slowness(snapshot, estimator, settings, _MUCH)
-    if slowness is None or _little(snapshot, memory):
+    slowness = _slowness(snapshot, estimator, settings, memory, _MUCH)
+    if slowness is None:
         return memory
     overheads = [w.overhead_cores for w in snapshot.workers if w.overhead_cores is not None]
     busy = Costs(
@@ -238,7 +238,7 @@ def learnt(snapshot: Snapshot, estimator: Estimator, settings: Settings, memory:
     return replace(memory, busy=busy)
 
 
-def _little(snapshot: Snapshot, memory: Memory) -> bool:
+def _small_batches(snapshot: Snapshot, memory: Memory) -> bool:
     """Whether batches are so small that time spent on rows can hardly be told from what any batch costs, and who cannot keep
     up has large ones."""
     now = snapshot.usual_batch_rows
@@ -254,10 +254,13 @@ def _pressure(snapshot: Snapshot) -> tuple[float | None, float | None]:
 
 
 def _slowness(
-    snapshot: Snapshot, estimator: Estimator, settings: Settings, least_pressure: float
+    snapshot: Snapshot, estimator: Estimator, settings: Settings, memory: Memory, least_pressure: float
 ) -> float | None:
+    """None: there is too little to do for that to be told."""
     pressure, processed = _pressure(snapshot)
     if pressure is None or processed is None or pressure < least_pressure:
+        return None
+    if _small_batches(snapshot, memory):
         return None
     expected = estimate(snapshot, estimator, snapshot.configuration, processed, settings).time
     return min(MOST_CORRECTION, max(1.0, pressure / expected)) if expected > 0 else None

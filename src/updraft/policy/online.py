@@ -97,7 +97,7 @@ class OnlineSettings:
     sideways: float = 0.01  # of all traffic: what that first move may cost
     relief: float = 0.5  # of the mean instance: what a move off a high worker must take from it
     evener: float = (
-        0.1  # of the busiest worker's load: so much less must the busier of the two have where none is low
+        0.1  # of the busiest worker's load: what an evening move must take off the pair's busier one
     )
     settle_s: float = 30.0
 

@@ -18,8 +18,6 @@ from updraft.predict.series import Method, Series
 KEEP_SLOTS = 360
 TRAIN_EVERY = 60  # slots
 MOST_MISSED = 60  # slots without a round that count as a gap; beyond, history starts again
-
-
 AHEAD = 6  # slots that forecasts look ahead, if not more are needed
 
 

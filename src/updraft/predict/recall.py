@@ -18,9 +18,7 @@ from updraft.predict.series import Method, Series
 LONGEST = 60  # slots that are compared
 SHORTEST = 5
 ALIKE = 0.25  # mean difference, relative to the level, up to which two stretches are the same thing again
-AS_GOOD = (
-    0.02  # of the mean of the earlier course, by which a stretch may be less alike than the most alike one
-)
+AS_GOOD = 0.02  # of the mean of the course: a stretch so much less alike than the best is as good
 KEEP_SLOTS = 8_640  # of an earlier course: a day of slots of ten seconds
 
 
