@@ -13,9 +13,8 @@ from updraft.predict.network import Network
 from updraft.predict.operators import operator_rates
 from updraft.predict.recall import recalled
 from updraft.predict.score import AUTO, Board, forecast
-from updraft.predict.series import Method, Series
+from updraft.predict.series import KEEP_SLOTS, Method, Series
 
-KEEP_SLOTS = 360
 TRAIN_EVERY = 60  # slots
 MOST_MISSED = 60  # slots without a round that count as a gap; beyond, history starts again
 AHEAD = 6  # slots that forecasts look ahead, if not more are needed

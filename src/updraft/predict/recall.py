@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from updraft.monitor.model import BatchMetrics
-from updraft.predict.series import Method, Series
+from updraft.predict.series import KEEP_SLOTS, Method, Series
 
 LONGEST = 60  # slots that are compared
 SHORTEST = 5
 ALIKE = 0.25  # mean difference, relative to the level, up to which two stretches are the same thing again
 AS_GOOD = 0.02  # of the mean of the course: a stretch so much less alike than the best is as good
-KEEP_SLOTS = 8_640  # of an earlier course: a day of slots of ten seconds
+COURSE_SLOTS = 8_640  # of an earlier course: a day of slots of ten seconds
 
 
 def history_of(batches: Sequence[BatchMetrics], slot_s: float) -> Series | None:
@@ -41,7 +41,7 @@ def history_of(batches: Sequence[BatchMetrics], slot_s: float) -> Series | None:
         return None
     edges = at[-1] - slot_s * np.arange(slots, -1, -1)
     rates = np.diff(np.interp(edges, at, np.concatenate([[0.0], np.cumsum(came)]))) / slot_s
-    kept = rates[-KEEP_SLOTS:]
+    kept = rates[-COURSE_SLOTS:]
     return Series(start_s=float(ends[-1] - slot_s * len(kept)), slot_s=slot_s, values=tuple(map(float, kept)))
 
 
@@ -57,7 +57,8 @@ def recalled(past: Series) -> Method:
         recent = recent[-max(SHORTEST, min(len(recent), len(course) - 1)) :]
         if len(recent) < SHORTEST or len(course) <= len(recent):
             return None
-        at = _most_alike(course, recent, len(known) - len(recent))
+        age = len(known) - len(recent) if len(known) < KEEP_SLOTS else None  # what is forgotten has no age
+        at = _most_alike(course, recent, age)
         if at is None:
             return None
         followed = course[at : at + ahead].tolist()
@@ -66,12 +67,16 @@ def recalled(past: Series) -> Method:
     return forecast
 
 
-def _most_alike(course: NDArray[np.float64], recent: NDArray[np.float64], rather: int) -> int | None:
+def _most_alike(course: NDArray[np.float64], recent: NDArray[np.float64], rather: int | None) -> int | None:
     """Where the stretch most like `recent` ends; `rather`: begin of the one that is preferred if it is as good."""
     windows = np.lib.stride_tricks.sliding_window_view(course[:-1], len(recent))
     apart = np.abs(windows - recent).mean(axis=1)
     best = int(apart.argmin())
-    if rather < len(apart) and apart[rather] <= apart[best] + AS_GOOD * float(np.abs(course).mean()):
+    if (
+        rather is not None
+        and rather < len(apart)
+        and apart[rather] <= apart[best] + AS_GOOD * float(np.abs(course).mean())
+    ):
         best = rather
     level = max(float(np.abs(recent).mean()), 1e-9)
     return best + len(recent) if apart[best] <= ALIKE * level else None

@@ -9,6 +9,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+KEEP_SLOTS = 360  # of a run's own series: older ones are forgotten
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:

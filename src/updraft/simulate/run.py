@@ -15,10 +15,10 @@ from updraft.policy.model import Configuration, Decision, Forecast, Memory, Snap
 from updraft.policy.registry import Policy
 from updraft.policy.settings import Settings, check
 from updraft.predict import Board, Network, Series, fit, forecast, methods, operator_rates
+from updraft.predict.series import KEEP_SLOTS
 from updraft.simulate.cluster import Application, Hardware, VirtualCluster
 from updraft.simulate.loads import Load
 
-KEEP_SLOTS = 360
 TRAIN_EVERY = 60  # slots
 
 

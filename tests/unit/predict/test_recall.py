@@ -5,6 +5,7 @@ import pytest
 from tests.unit.monitor.build import batch
 
 from updraft.predict import Board, Series, forecast, history_of, methods, recalled
+from updraft.predict.series import KEEP_SLOTS
 
 
 def series(values: list[float] | np.ndarray, slot_s: float = 2.0) -> Series:
@@ -45,6 +46,13 @@ def test_before_anything_happened_the_same_age_counts(seed: int) -> None:
         found = method(series(now[:age]), 3)
         assert found is not None
         assert max(found) == pytest.approx(100.0, rel=0.06)
+
+
+def test_a_series_that_forgot_its_begin_has_no_age() -> None:
+    """A long low that rises once: of stretches that are equally alike the first is taken, not one at a fixed distance."""
+    method = recalled(series([15.0] * 400 + [100.0] * 20))
+    assert method(series([15.0] * (KEEP_SLOTS - 1)), 60) == pytest.approx((15.0,) * 41 + (100.0,) * 19)
+    assert method(series([15.0] * KEEP_SLOTS), 60) == pytest.approx((15.0,) * 60)
 
 
 def test_nothing_is_recalled_of_what_never_was() -> None:
